@@ -5,8 +5,9 @@ the process and ``instance`` its sockets; while it is active, ``plugin`` wires t
 calls pass ``grpc``, ``handover``, ``claims`` and ``backends``; cards pass ``backends``, ``inventory`` and ``cluster``
 on their way to the API server. The package never imports ``kerf_dra.driver.controller``.
 
-What the parts of one family's plugin know of the node, on one event loop, and what follows from a change. *In the step*
-means before the writer goes on: nothing else runs between.
+What the parts of one family's plugin know of the node is in one object, ``inventory.node_state.NodeState``, on one
+event loop; each part is given it. *In the step* means before the writer goes on: nothing else runs between. What
+follows *later* is done by the parts that wait for a notifier: the publisher (publication), the health service (health).
 
 =============  ============================  ==============================================  ==========================
 state          written by                    read by                                         a change has
@@ -30,13 +31,18 @@ kept out       ``DevicePublisher``,          devices, metrics, surveys          
 reservations   ``DevicePublisher``,          devices, offers of placements                   later: the kubelet's list
                ``ReservationKeeper``
 devices        ``DevicePublisher``           ``ClaimPreparer``, ``EarlyPreparer``, statuses, later: publication, offers
-                                             offers of placements
+                                             offers of placements, metrics
+early          ``EarlyPreparer``             ``DevicePublisher``                             later: publication
 suspects       ``ClaimPreparer``,            garbage collection                              later: they are looked up
-               ``EarlyPreparer``
+               ``EarlyPreparer``,
+               ``DeviceRepairer``
+deferred       ``ClaimPreparer``             garbage collection                              in the step of their card's
+               (releases that wait)                                                          survey: suspects
 seen claims    ``ClaimPreparer``, garbage    garbage collection, statuses                    nothing
                collection, statuses
 =============  ============================  ==============================================  ==========================
 
-Records are in ``claims.checkpoint``, suspects in ``claims.preparer``, seen claims in ``cluster.claim_end``, and the
-others in ``inventory``.
+Records are in ``claims.checkpoint``, of which the state has a live view, and seen claims in ``cluster.claim_end``; the
+classes of the other pieces are in ``inventory.state``. Devices reach the cluster by
+``cluster.base.follow_publication``.
 """

@@ -5,11 +5,11 @@ again with back-off while others go on, and the process is not ready meanwhile; 
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import anyio
 from anyio import to_thread
@@ -33,7 +33,7 @@ from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClass
 from kerf_dra.driver.kubeletplugin.cluster.structured import StructuredCluster
 from kerf_dra.driver.kubeletplugin.grpc.server import check_path
 from kerf_dra.driver.kubeletplugin.handover import InstanceLock
-from kerf_dra.driver.kubeletplugin.instance import CHECKS, Instance, acquire_free_lock
+from kerf_dra.driver.kubeletplugin.instance import CHECKS, Instance, Service, acquire_free_lock
 from kerf_dra.driver.kubeletplugin.settings import NAME, ProcessSettings, Settings
 from kerf_dra.driver.runtime import logs, metrics
 from kerf_dra.driver.runtime.boot import read_boot_id
@@ -122,13 +122,9 @@ class ClusterConnector:
                 group.start_soon(report_undone_writes, self._history, self._events, node_reference(self._node.node))
                 await watch_features(self._client, self._features)
 
-    def list_services(self, settings: Settings) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+    def list_services(self, settings: Settings) -> Sequence[Service]:
         """Return what a family's plugin does beside the work on claims."""
-        if settings.driver_name != SHARED.driver:
-            return ()
-        from kerf_dra.driver.kubeletplugin.discovery_handlers import service  # no other family needs its modules
-
-        return (partial(service.run_discovery, settings, self._client),)
+        return (_DiscoveryService(settings, self._client),) if settings.driver_name == SHARED.driver else ()
 
     async def connect(self, settings: Settings) -> Cluster:
         """Return the cluster as soon as the API server answers. Raises KerfError for what waiting does not resolve."""
@@ -172,6 +168,20 @@ class ClusterConnector:
         return kind(self._client, features, node, settings, now=lambda: datetime.now(UTC))
 
 
+@dataclass(frozen=True, slots=True)
+class _DiscoveryService:
+    """The discovery of devices of the family ``shared``."""
+
+    settings: Settings
+    client: Client
+
+    async def run(self) -> None:
+        """Have discovery handlers look for devices, until cancelled."""
+        from kerf_dra.driver.kubeletplugin.discovery_handlers import service  # no other family needs its modules
+
+        await service.run_discovery(self.settings, self.client)
+
+
 class HostedFamily:
     """The plugin of one family in a process that may host others."""
 
@@ -181,7 +191,7 @@ class HostedFamily:
         connect: Callable[[Settings], Awaitable[Cluster]],
         *,
         boot_id: str,
-        services: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        services: Sequence[Service] = (),
     ) -> None:
         """``services`` run while this process has the active instance of the family."""
         self.name = settings.family.name

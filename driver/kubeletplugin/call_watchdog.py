@@ -33,6 +33,10 @@ _PROC: Final = Path("/proc")
 _log = logging.getLogger(__name__)
 
 
+def _can_thread_end(thread_id: int) -> bool:
+    return not is_uninterruptible(_PROC, thread_id)
+
+
 class HangingCallError(PermanentError):
     """A call to the hardware hangs, and another process may do without it: this one ends, and is started again."""
 
@@ -46,7 +50,7 @@ class CallWatchdog:
         settings: Settings,
         *,
         now: Callable[[], float] = time.time,
-        can_end: Callable[[int], bool] = lambda thread_id: not is_uninterruptible(_PROC, thread_id),
+        can_end: Callable[[int], bool] = _can_thread_end,
     ) -> None:
         """``now`` returns Unix time in seconds, and ``can_end`` whether a thread, by its number in the kernel, ends
         with its process.

@@ -8,10 +8,10 @@ plugin, calls in flight end, hardware work in flight ends, and the lock is relea
 
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -37,6 +37,7 @@ from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.file_lock import FileLock
+from kerf_dra.driver.runtime.notifier import forward
 from kerf_dra.driver.runtime.probes import Check
 
 _ACTIVE: Final = metrics.gauge("kerf_instance_active", "1 while this instance is the active one, else 0.", ["driver"])
@@ -52,6 +53,14 @@ HANGING_EXIT_CODE: Final = 70
 def end_process() -> None:
     """End this process at once with all its threads; what it has locked is released when the last of them is gone."""
     os._exit(HANGING_EXIT_CODE)
+
+
+class Service(Protocol):
+    """What a plugin does beside its work on claims."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        ...
 
 
 class SocketRemovedError(PermanentError):
@@ -101,7 +110,7 @@ class Instance:
         instance_lock: InstanceLock,
         *,
         boot_id: str,
-        services: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        services: Sequence[Service] = (),
         end_process: Callable[[], None] = end_process,
     ) -> None:
         """``services`` run, beside the work on claims, while this instance is the active one.
@@ -116,7 +125,7 @@ class Instance:
         self._services = services
         self._end_process = end_process
         self._proxy = ActiveInstanceProxy()
-        self._health_feed = HealthFeed(self._proxy.report_health, interval_s=settings.health_interval_s)
+        self._health_feed = HealthFeed(self._proxy, interval_s=settings.health_interval_s)
         self._registrar = self._make_registrar()
         self._plugin: NodePlugin | None = None
         self._was_active = False
@@ -182,7 +191,6 @@ class Instance:
                     checkpoint,
                     boot_id=self._boot_id,
                     tasks=tasks,
-                    on_health_change=self._health_feed.notify,
                     list_uses=pod_resources.list_uses,
                     list_device_uses=pod_resources.list_device_uses,
                 )
@@ -215,10 +223,11 @@ class Instance:
     async def _run_until_requested(self, plugin: NodePlugin) -> None:
         async with anyio.create_task_group() as services:
             services.start_soon(plugin.run)
+            services.start_soon(forward, plugin.state.health_changed, self._health_feed.change)
             services.start_soon(CallWatchdog(plugin.card_executor, self._settings).run)
             services.start_soon(DevicePluginServer(self._settings, plugin.allocator).run)
             for service in self._services:
-                services.start_soon(service)
+                services.start_soon(service.run)
             await self._instance_lock.wait_for_request()
             services.cancel_scope.cancel()
 
@@ -226,7 +235,7 @@ class Instance:
         self._plugin = plugin
         self._was_active = True
         self._proxy.activate(plugin)
-        self._health_feed.notify()
+        self._health_feed.change.notify()
         self._active.set(1)
 
     def _deactivate(self) -> None:

@@ -6,7 +6,6 @@ ends; slices stay published for a successor.
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -15,13 +14,11 @@ from anyio.abc import TaskGroup
 from kerf_dra import cdi
 from kerf_dra.api.dra.health import DeviceHealth
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.api.model.names import ShareId
 from kerf_dra.api.podresources.v1 import ClaimUse
-from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.base import Backend, DescribedBackend
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
-from kerf_dra.driver.kubeletplugin.backends.ownership import came_later
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.preparation_notes import CheckpointNotes
 from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
 from kerf_dra.driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from kerf_dra.driver.kubeletplugin.claims.early_preparation import EarlyPreparer
@@ -36,46 +33,31 @@ from kerf_dra.driver.kubeletplugin.claims.repair.number_repairer import NumberRe
 from kerf_dra.driver.kubeletplugin.claims.repair.prepared_records import PreparedRecords
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
-from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, DiscoveredDeviceSource
+from kerf_dra.driver.kubeletplugin.cluster.base import (
+    Cluster,
+    DiscoveredDeviceSource,
+    NodeReporter,
+    follow_publication,
+)
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims
 from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import DiscoveredDeviceOffer, UserKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.placements import PlacementOffer
 from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ListDeviceUses, ResourceAllocator
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_collector import ResourceCollector
-from kerf_dra.driver.kubeletplugin.inventory.devices import PublishTarget
 from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
 from kerf_dra.driver.kubeletplugin.inventory.metrics.resource_metrics import serve_resource_metrics
+from kerf_dra.driver.kubeletplugin.inventory.node_state import build_node_state
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
-from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
-    DeviceRestrictions,
-    KeptOutCards,
-    KnownAllocations,
-    OrphanedDevices,
-    UnusableDevices,
-)
-from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
 from kerf_dra.driver.kubeletplugin.settings import Settings
-from kerf_dra.driver.partitions.geometry import Card, Partition
-from kerf_dra.driver.partitions.records import from_card_part
-from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.notifier import forward
 from kerf_dra.driver.runtime.worker_threads import Work
 
 
 async def _nobody_says() -> None:
     """Stand for a kubelet that says nothing about device IDs."""
-
-
-async def _forward(change: Notifier, to: Notifier) -> None:
-    """Notify ``to`` whenever ``change`` is notified, and once at the start, until cancelled."""
-    while True:
-        event = change.next_event
-        to.notify()
-        await event.wait()
 
 
 class NodePlugin:
@@ -90,7 +72,6 @@ class NodePlugin:
         *,
         boot_id: str,
         tasks: TaskGroup,
-        on_health_change: Callable[[], None],
         list_uses: Callable[[], Awaitable[Sequence[ClaimUse] | None]],
         list_device_uses: ListDeviceUses = _nobody_says,
         now: Callable[[], float] = time.time,
@@ -98,8 +79,7 @@ class NodePlugin:
         start_call: Callable[[Work], None] | None = None,
     ) -> None:
         """``backends`` are by name. Claims are worked on in ``tasks``, which outlives the kubelet's calls;
-        ``on_health_change`` is called when the health of a device in use may have changed, and ``list_uses`` asks the
-        kubelet which claims its pods use, ``list_device_uses`` which device IDs of extended resources.
+        ``list_uses`` asks the kubelet which claims its pods use, ``list_device_uses`` which device IDs they have.
 
         Tests on a virtual clock give the last three: Unix time and monotonic time in seconds, and how work that blocks
         is begun: calls to hardware, and files that are written.
@@ -117,32 +97,22 @@ class NodePlugin:
         self._store = cdi.Store(settings.cdi_dir, cdi.VolatileFilesystem())
         # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
         self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
-        self._health_tracker = DeviceHealthTracker(driver=settings.driver_name, now=now, clock=clock)
-        self._on_health_change = on_health_change
+        self.state = build_node_state(
+            settings.driver_name,
+            checkpoint.records,
+            now=now,
+            clock=clock,
+            selections={choice.name: choice.cards for choice in settings.backends},
+        )
         self.card_executor = CardExecutor(
             backends,
             call_timeout_s=settings.family.call_timeout_s,
             discovery_timeout_s=settings.discovery_timeout_s,
-            on_change=self._stuck_cards_changed,
             now=now,
             start=start_call,
         )
         self._claim_metrics = ClaimMetrics(
-            driver=settings.driver_name,
-            node=settings.node_name,
-            records=checkpoint.records,
-            list_cards=lambda: self.publisher.cards,
-            now=now,
-        )
-        allocated = KnownAllocations(checkpoint.records)
-        selections = {choice.name: choice.cards for choice in settings.backends}
-        self._restrictions = DeviceRestrictions(
-            surveys=SurveyTracker(driver=settings.driver_name),
-            refusals=RefusalTracker(driver=settings.driver_name, now=clock),
-            allocated=allocated,
-            orphaned=OrphanedDevices(driver=settings.driver_name),
-            kept_out=KeptOutCards(allocated, selections, driver=settings.driver_name),
-            unusable=UnusableDevices(driver=settings.driver_name),
+            driver=settings.driver_name, node=settings.node_name, state=self.state, now=now
         )
         self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()
@@ -168,9 +138,9 @@ class NodePlugin:
 
     def report_health(self) -> Sequence[DeviceHealth]:
         """Return the health of every device in use."""
-        refused = self._restrictions.refusals.placements
-        return self._health_tracker.build_reports(
-            self._checkpoint.records.values(), refused, self._restrictions.surveys.is_missing
+        restrictions = self.state.restrictions
+        return self.state.health.build_reports(
+            self._checkpoint.records.values(), restrictions.refusals.placements, restrictions.surveys.is_missing
         )
 
     async def initialize(self) -> None:
@@ -197,7 +167,7 @@ class NodePlugin:
 
     async def run(self) -> None:
         """Publish the devices, watch and survey their cards, and collect garbage, until cancelled."""
-        settings, reservations = self._settings, self._restrictions.reservations
+        settings, reservations = self._settings, self.state.restrictions.reservations
         served = serve_resource_metrics(driver=settings.driver_name, node=settings.node_name, reservations=reservations)
         with self._claim_metrics.served(), served:
             await self._run_services()
@@ -208,10 +178,12 @@ class NodePlugin:
             if self._needs_early_preparation():
                 with anyio.move_on_after(self._settings.claims_sync_timeout_s):
                     await self._early_preparer.synced.wait()
-            services.start_soon(self._cluster.run, self.publisher.request_refresh)
+            services.start_soon(self._cluster.run, self.state.request_publication)
+            services.start_soon(follow_publication, self._cluster, self.state)
             services.start_soon(self.publisher.run)
             services.start_soon(self._garbage_collector.run)
             services.start_soon(self._surveyor.run)
+            services.start_soon(self._surveyor.follow_stuck)
             services.start_soon(self._file_repairer.run)
             services.start_soon(self._device_repairer.run)
             services.start_soon(self._refused_claims.run)
@@ -221,10 +193,10 @@ class NodePlugin:
             if self._settings.features_dir is not None:
                 services.start_soon(self._write_features, self._settings.features_dir)
             services.start_soon(self._resource_collector.run)
-            for change in (self.publisher.refreshed, self._restrictions.reservations.changed):
-                services.start_soon(_forward, change, self.allocator.changed)
+            for change in (self.state.refreshed, self.state.restrictions.reservations.changed):
+                services.start_soon(forward, change, self.allocator.changed)
             if self._cluster.discovered_devices is not None and self._discovered is not None:
-                services.start_soon(_forward, self._cluster.discovered_devices.changed, self.allocator.changed)
+                services.start_soon(forward, self._cluster.discovered_devices.changed, self.allocator.changed)
                 services.start_soon(self._keep_users, self._cluster.discovered_devices, self._discovered)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
@@ -234,9 +206,9 @@ class NodePlugin:
         driver = self._settings.driver_name
 
         def build() -> Mapping[str, str] | None:
-            return build_node_features(driver, self.publisher.cards) if self.publisher.problem is None else None
+            return build_node_features(driver, self.state.cards) if self.publisher.problem is None else None
 
-        await follow_cards(self.publisher.refreshed, FeatureFile(folder, driver), build)
+        await follow_cards(self.state.refreshed, FeatureFile(folder, driver), build)
 
     def _describe(self, documents: Sequence[JsonObject]) -> None:
         for backend in self._backends.values():
@@ -245,78 +217,49 @@ class NodePlugin:
 
     def _describe_anew(self, documents: Sequence[JsonObject]) -> None:
         self._describe(documents)
-        self.publisher.request_refresh()
+        self.state.request_publication()
 
     async def _prepare_early(self) -> None:
         """Prepare claims early from the moment on when there are devices that need it: nobody else watches claims."""
         while not self._needs_early_preparation():
-            await self.publisher.refreshed.wait()
+            await self.state.refreshed.wait()
         await self._early_preparer.run()
 
     def _needs_early_preparation(self) -> bool:
-        devices, optional_devices = self.publisher.devices, self._cluster.target.optional_devices
+        devices, optional_devices = self.state.devices, self._cluster.target.optional_devices
         return devices.has_slow_loads(self._settings.early_load_s) or devices.has_early_devices(optional_devices)
 
     def _make_publisher(self) -> DevicePublisher:
         return DevicePublisher(
-            target=self._find_target,
+            cluster=self._cluster,
             card_executor=self.card_executor,
-            records=self._checkpoint.records,
+            state=self.state,
+            settings=self._settings,
+            events=NodeReporter(self._cluster),
+            surveyor=self._surveyor,
             recorded_cards=self._checkpoint,
             boot_id=self._boot_id,
-            publish=self._cluster.publish,
-            health_tracker=self._health_tracker,
-            on_health_change=self._on_health_change,
-            settings=self._settings,
-            restrictions=self._restrictions,
-            on_discovered=self._surveyor.meet,
-            on_card_change=self._surveyor.request,
-            report=self._report_of_node,
         )
 
     def _make_surveyor(self) -> HardwareSurveyor:
-        held_claims = HeldClaims(
-            cluster=self._cluster,
-            driver=self._settings.driver_name,
-            surveys=self._restrictions.surveys,
-            devices=lambda: self.publisher.devices,
-        )
         return HardwareSurveyor(
             card_executor=self.card_executor,
-            restrictions=self._restrictions,
-            records=self._checkpoint.records,
+            state=self.state,
             boot_id=self._boot_id,
-            came_later=self._came_later,
+            notes=CheckpointNotes(self._checkpoint, self._boot_id),
             settings=self._settings,
-            list_allocated=held_claims.list_allocated,
-            report=self._report_of_node,
-            on_change=self._records_changed,
-            on_survey=self._card_surveyed,
+            allocated=HeldClaims(cluster=self._cluster, driver=self._settings.driver_name, state=self.state),
+            events=NodeReporter(self._cluster),
         )
-
-    def _card_surveyed(self, card_uuid: str) -> None:
-        self._garbage_collector.finish_releases(card_uuid)
-        self._device_repairer.note_survey(card_uuid)
-
-    def _came_later(self, claim_uid: str, share: ShareId, found_id: str) -> bool:
-        """Whether the notes on a claim's device say that a partition was not there before the device's prepare."""
-        return came_later(self._checkpoint.journal(claim_uid, share, self._boot_id).notes, found_id)
 
     def _make_refused_claims(self) -> RefusedClaims:
         return RefusedClaims(
             cluster=self._cluster,
             checkpoint=self._checkpoint,
-            restrictions=self._restrictions,
+            state=self.state,
             driver=self._settings.driver_name,
-            survey=self._surveyor.request,
-            on_change=self._records_changed,
+            surveyor=self._surveyor,
         )
-
-    def _find_target(self) -> PublishTarget:
-        """Return the target, with binding conditions only while the early preparer sets them."""
-        is_active = self._early_preparer.is_active
-        early_load_s = self._settings.early_load_s if is_active else None
-        return replace(self._cluster.target, early_load_s=early_load_s, sets_conditions=is_active)
 
     def _make_executor(self) -> StepExecutor:
         return StepExecutor(
@@ -326,8 +269,8 @@ class NodePlugin:
             hardware=self._hardware,
             store=self._store,
             metadata=self._metadata,
+            state=self.state,
             start=self.card_executor.start,
-            on_change=self._records_changed,
         )
 
     def _make_preparer(self, tasks: TaskGroup) -> ClaimPreparer:
@@ -338,15 +281,14 @@ class NodePlugin:
             checkpoint=self._checkpoint,
             executor=self._executor,
             cluster=self._cluster,
-            publisher=self.publisher,
+            state=self.state,
+            hardware=self._hardware,
             tasks=tasks,
             status_writer=self._status_writer,
             seen=self._seen_claims,
             refused=self._refused_claims,
-            is_missing=self._restrictions.surveys.is_missing,
-            survey_cards=self._surveyor.survey_now,
-            on_prepared=self._claim_metrics.note_prepared,
-            find_variables=self._hardware.find_variables,
+            surveyor=self._surveyor,
+            claim_metrics=self._claim_metrics,
         )
 
     def _make_allocator(self, tasks: TaskGroup) -> ResourceAllocator:
@@ -354,22 +296,13 @@ class NodePlugin:
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
             executor=self._executor,
-            offer=self._discovered or self._make_placement_offer(),
-            survey_cards=self._surveyor.survey_now,
-            is_missing=self._restrictions.surveys.is_missing,
+            offer=self._discovered
+            or PlacementOffer(checkpoint=self._checkpoint, state=self.state, cluster=self._cluster),
+            surveyor=self._surveyor,
+            surveys=self.state.restrictions.surveys,
+            hardware=self._hardware,
             list_uses=self._list_device_uses,
-            build_edits=self._hardware.build_container_edits,
             tasks=tasks,
-        )
-
-    def _make_placement_offer(self) -> PlacementOffer:
-        return PlacementOffer(
-            checkpoint=self._checkpoint,
-            reservations=self._restrictions.reservations,
-            target=lambda: self._cluster.target,
-            devices=lambda: self.publisher.devices,
-            cards=self._list_cards,
-            find_problem=self._find_problem,
         )
 
     def _make_discovered_offer(self) -> DiscoveredDeviceOffer | None:
@@ -377,9 +310,7 @@ class NodePlugin:
         if source is None:
             return None
         target = self._cluster.target
-        return DiscoveredDeviceOffer(
-            source, driver=target.driver, node=target.node, devices=lambda: self.publisher.devices
-        )
+        return DiscoveredDeviceOffer(source, driver=target.driver, node=target.node, state=self.state)
 
     async def _keep_users(self, source: DiscoveredDeviceSource, offer: DiscoveredDeviceOffer) -> None:
         keeper = UserKeeper(
@@ -393,14 +324,7 @@ class NodePlugin:
         await keeper.run()
 
     def _make_reservation_keeper(self) -> ReservationKeeper:
-        return ReservationKeeper(
-            settings=self._settings,
-            cluster=self._cluster,
-            reservations=self._restrictions.reservations,
-            devices=lambda: self.publisher.devices,
-            cards=self._list_cards,
-            request_refresh=self.publisher.request_refresh,
-        )
+        return ReservationKeeper(settings=self._settings, cluster=self._cluster, state=self.state)
 
     def _make_resource_collector(self) -> ResourceCollector:
         return ResourceCollector(
@@ -409,7 +333,7 @@ class NodePlugin:
             checkpoint=self._checkpoint,
             allocator=self.allocator,
             list_uses=self._list_device_uses,
-            is_in_use=lambda device: self._restrictions.surveys.is_in_use(from_card_part(device.part)),
+            surveys=self.state.restrictions.surveys,
             clock=self._clock,
         )
 
@@ -433,8 +357,7 @@ class NodePlugin:
             records=self._prepared,
             executor=self._executor,
             hardware=self._hardware,
-            restrictions=self._restrictions,
-            publisher=self.publisher,
+            state=self.state,
             status_writer=self._status_writer,
             cluster=self._cluster,
         )
@@ -446,30 +369,19 @@ class NodePlugin:
             executor=self._executor,
             surveyor=self._surveyor,
             hardware=self._hardware,
-            restrictions=self._restrictions,
-            publisher=self.publisher,
+            state=self.state,
             status_writer=self._status_writer,
             numbers=self._make_number_repairer(),
             cluster=self._cluster,
-            suspects=self.preparer.suspects,
         )
-
-    def _list_cards(self) -> Mapping[str, Card]:
-        return {card.uuid: card for card in self.publisher.cards}
-
-    def _find_problem(self, partition: Partition) -> str | None:
-        """Return why no container should get a placement now; None: it may."""
-        taints = (*self._health_tracker.build_taints(partition), *self._restrictions.build_taints(partition))
-        return ", ".join(taint.key for taint in taints) or None
 
     def _make_status_writer(self) -> DeviceStatusWriter:
         return DeviceStatusWriter(
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
             cluster=self._cluster,
-            records=self._checkpoint.records,
+            state=self.state,
             hardware=self._hardware,
-            find_device=lambda device: self.publisher.devices.find(device),
             now=self._now,
             removal_s=self._settings.status_removal_s,
             seen=self._seen_claims,
@@ -478,12 +390,11 @@ class NodePlugin:
     def _make_early_preparer(self) -> EarlyPreparer:
         return EarlyPreparer(
             settings=self._settings,
-            publisher=self.publisher,
+            state=self.state,
             cluster=self._cluster,
             preparer=self.preparer,
             status_writer=self._status_writer,
             checkpoint=self._checkpoint,
-            health_tracker=self._health_tracker,
             now=self._now,
         )
 
@@ -498,32 +409,17 @@ class NodePlugin:
             cluster=self._cluster,
             users=ClaimUsers(
                 records=self._checkpoint.records,
-                surveys=self._restrictions.surveys,
+                surveys=self.state.restrictions.surveys,
                 list_uses=self._list_and_note_uses,
                 cluster=self._cluster,
                 start=self.card_executor.start,
             ),
-            orphaned=self._restrictions.orphaned,
+            state=self.state,
+            seen=self._seen_claims,
             clock=self._clock,
-            on_change=self.publisher.request_refresh,
         )
 
     async def _list_and_note_uses(self) -> Sequence[ClaimUse] | None:
         uses = await self._list_uses()
         self._claim_metrics.note_uses(uses or ())
         return uses
-
-    def _report_of_node(self, type_: EventKind, reason: str, message: str) -> None:
-        self._cluster.report(None, type=type_, reason=reason, message=message)
-
-    def _stuck_cards_changed(self) -> None:
-        """Survey what hangs, which fails at once, and what answers again."""
-        self._surveyor.request_stuck()
-        self._records_changed()
-
-    def _records_changed(self) -> None:
-        reservations = self._restrictions.reservations
-        if reservations.resources or reservations.kept:
-            reservations.note_records(tuple(self._checkpoint.records.values()), self._list_cards())
-        self.publisher.request_refresh()
-        self._on_health_change()

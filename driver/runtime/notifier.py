@@ -24,3 +24,11 @@ class Notifier:
 
     async def wait(self) -> None:
         await self._event.wait()
+
+
+async def forward(change: Notifier, to: Notifier) -> None:
+    """Notify ``to`` whenever ``change`` is notified, and once at the start, until cancelled."""
+    while True:
+        event = change.next_event
+        to.notify()
+        await event.wait()

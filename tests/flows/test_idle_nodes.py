@@ -25,13 +25,12 @@ from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import U
 from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_collector import ResourceCollector
 from kerf_dra.driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
-from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, follow_cards
-from kerf_dra.driver.kubeletplugin.plugin import _forward
 from kerf_dra.driver.kubeletplugin.settings import Settings
-from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.notifier import Notifier, forward
 from tests.flows.test_idle_hours import HOUR_S, pass_hour
 from tests.kube.memory_server import MemoryServer
+from tests.kubeletplugin.observed_state import ObservedState
 from tests.runtime.counted_notifier import CountedNotifier
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -146,14 +145,13 @@ async def test_a_device_of_which_the_api_server_drops_fields_has_one_user_and_is
 
 
 async def test_the_keeper_of_reservations_looks_twice_a_minute_where_nothing_is_offered() -> None:
-    reservations = Reservations(changed=CountedNotifier())
+    state = ObservedState()
+    reservations = state.restrictions.reservations
+    reservations.changed = CountedNotifier()
     keeper = ReservationKeeper(
         settings=SETTINGS,
         cluster=NOTHING,
-        reservations=reservations,
-        devices=NOTHING,
-        cards=NOTHING,
-        request_refresh=NOTHING,
+        state=state,
     )
     await pass_hour(keeper.run)
     assert isinstance(reservations.changed, CountedNotifier)
@@ -170,7 +168,7 @@ async def test_the_collector_of_resources_asks_no_kubelet_where_no_container_has
         checkpoint=checkpoint,
         allocator=allocator,
         list_uses=NOTHING,
-        is_in_use=NOTHING,
+        surveys=NOTHING,
         clock=anyio.current_time,
     )
     await pass_hour(collector.run)
@@ -206,7 +204,7 @@ async def test_a_change_is_passed_on_once() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(listen)
             await anyio.lowlevel.checkpoint()
-            group.start_soon(_forward, change, to)
+            group.start_soon(forward, change, to)
             await anyio.sleep(60)
             change.notify()
 

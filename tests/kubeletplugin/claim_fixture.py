@@ -31,9 +31,12 @@ from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
+from kerf_dra.driver.kubeletplugin.cluster.base import NodeReporter
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims
 from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
 from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import OrphanedDevices
@@ -45,6 +48,7 @@ from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.observed_state import ObservedState
 from tests.kubeletplugin.wait import until
 
 CARDS = (gpu(0), gpu(1), fpga(0))
@@ -55,19 +59,11 @@ SETTINGS = Settings(node_name=NODE, family=GPU, backends=())
 GRACE_S = SETTINGS.gone_grace_s
 
 
-def build_publisher(devices: DeviceSet, cluster: FakeCluster, card_executor: CardExecutor) -> DevicePublisher:
-    """A publisher of ``devices``, until it discovers its hardware."""
-    publisher = DevicePublisher(
-        target=lambda: cluster.target,
-        card_executor=card_executor,
-        records={},
-        publish=cluster.publish,
-        health_tracker=DeviceHealthTracker(driver=DRIVER, now=lambda: 0),
-        on_health_change=lambda: None,
-        settings=SETTINGS,
+def build_publisher(state: NodeState, cluster: FakeCluster, card_executor: CardExecutor) -> DevicePublisher:
+    """A publisher of the devices of ``state``, until it discovers its hardware."""
+    return DevicePublisher(
+        cluster=cluster, card_executor=card_executor, state=state, settings=SETTINGS, events=NodeReporter(cluster)
     )
-    publisher.devices = devices
-    return publisher
 
 
 @dataclass
@@ -161,6 +157,10 @@ class WatchedJournal(DeviceJournal):
         self.effects.before("note")
         super().write(**notes)
 
+    def sync_record(self) -> None:
+        self.effects.before("sync records")
+        super().sync_record()
+
     def clear(self) -> None:
         self.effects.before("clear notes")
         super().clear()
@@ -244,11 +244,17 @@ class PluginCore:
     clock: list[float]
     """One entry: monotonic seconds."""
     uses: "PodUses"
-    surveys: SurveyTracker
+    state: ObservedState
     """Nothing is surveyed, except by a test."""
-    orphaned: OrphanedDevices
-    changes: list[str]
-    """What garbage collection has changed of what is published."""
+    seen: SeenClaims
+
+    @property
+    def surveys(self) -> SurveyTracker:
+        return self.state.restrictions.surveys
+
+    @property
+    def orphaned(self) -> OrphanedDevices:
+        return self.state.restrictions.orphaned
 
 
 @asynccontextmanager
@@ -279,13 +285,13 @@ async def plugin_core(
             cluster.target, cards, (), DeviceHealthTracker(driver=DRIVER, now=lambda: 0), DeviceSet()
         )
     card_executor = CardExecutor(backends, call_timeout_s=60, discovery_timeout_s=60)
-    publisher = build_publisher(devices, cluster, card_executor)
     store = WatchedStore(root / "cdi", effects, filesystem)
     (root / "proc").mkdir(exist_ok=True)
-    clock, changes, seen = [0.0], list[str](), SeenClaims()
-    uses, surveys, orphaned = PodUses(), SurveyTracker(driver=DRIVER), OrphanedDevices(driver=DRIVER)
+    clock, seen, uses = [0.0], SeenClaims(), PodUses()
     with open_checkpoint(root, boot_id=boot_id, fdatasync=fdatasync) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
+        state = ObservedState(opened.records, devices=devices)
+        publisher = build_publisher(state, cluster, card_executor)
         async with anyio.create_task_group() as tasks:
             metadata = MetadataFiles(root / "metadata")
             hardware = HardwareExecutor(card_executor, CONFIGURATIONS, checkpoint, boot_id=boot_id)
@@ -293,9 +299,8 @@ async def plugin_core(
                 driver=DRIVER,
                 boot_id=boot_id,
                 cluster=cluster,
-                records=opened.records,
+                state=state,
                 hardware=hardware,
-                find_device=lambda device: publisher.devices.find(device),
                 now=lambda: 1000.0,
                 removal_s=0,
                 seen=seen,
@@ -307,8 +312,8 @@ async def plugin_core(
                 hardware=hardware,
                 store=store,
                 metadata=metadata,
+                state=state,
                 start=start or card_executor.start,
-                on_change=lambda: None,
             )
             preparer = ClaimPreparer(
                 driver=DRIVER,
@@ -317,10 +322,12 @@ async def plugin_core(
                 checkpoint=checkpoint,
                 executor=executor,
                 cluster=cluster,
-                publisher=publisher,
+                state=state,
+                hardware=hardware,
                 tasks=tasks,
                 status_writer=status_writer,
                 seen=seen,
+                claim_metrics=ClaimMetrics(driver=DRIVER, node=NODE, state=state, now=lambda: 1000.0),
             )
             garbage_collector = ClaimGarbageCollector(
                 settings=SETTINGS,
@@ -332,15 +339,15 @@ async def plugin_core(
                 cluster=cluster,
                 users=ClaimUsers(
                     records=checkpoint.records,
-                    surveys=surveys,
+                    surveys=state.restrictions.surveys,
                     list_uses=uses.list,
                     cluster=cluster,
                     start=card_executor.start,
                     proc=root / "proc",
                 ),
-                orphaned=orphaned,
+                state=state,
+                seen=seen,
                 clock=lambda: clock[0],
-                on_change=lambda: changes.append("orphans"),
             )
             try:
                 yield PluginCore(
@@ -354,9 +361,8 @@ async def plugin_core(
                     garbage_collector=garbage_collector,
                     clock=clock,
                     uses=uses,
-                    surveys=surveys,
-                    orphaned=orphaned,
-                    changes=changes,
+                    state=state,
+                    seen=seen,
                 )
                 await preparer.drain(0)
             finally:

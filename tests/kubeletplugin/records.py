@@ -38,7 +38,12 @@ def record(
     return PreparedClaim(claim=ref(claim(name)), state=state, boot_id=boot_id, devices=devices or (device(),))
 
 
-def later(claim_uid: str, share: ShareId, found_id: str) -> bool:
-    """A ``CameLater``: nothing that a record has was on a card before."""
-    del claim_uid, share, found_id
-    return True
+class NotedLater:
+    """``PreparationNotes`` by which nothing that a record has was on a card before."""
+
+    def came_later(self, claim_uid: str, share: ShareId, found_id: str) -> bool:
+        del claim_uid, share, found_id
+        return True
+
+
+LATER = NotedLater()

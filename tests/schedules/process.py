@@ -199,7 +199,6 @@ class PluginProcess:
                 checkpoint,
                 boot_id=outside.boot_id,
                 tasks=tasks,
-                on_health_change=lambda: None,
                 list_uses=outside.list_uses,
                 now=outside.wall_clock,
                 clock=asyncio.get_running_loop().time,

@@ -234,7 +234,7 @@ def test_the_taint_of_a_refusal_ends_in_time_whatever_the_clock_of_the_node_is_s
             assert await call(schedule) is Outcome.FAILED
         assert schedule.process is not None
         assert schedule.process.plugin is not None
-        refusals = schedule.process.plugin._restrictions.refusals
+        refusals = schedule.process.plugin.state.restrictions.refusals
         assert {device.device for device in refusals.placements} == {DEVICE}
         schedule.cards.machine.clear_faults()
         schedule.wall_offset_s -= 86400.0

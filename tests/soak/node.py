@@ -445,8 +445,8 @@ class SoakNode:
         assert process is not None
         assert process.checkpoint is not None
         assert process.plugin is not None
-        preparer = process.plugin.preparer
-        assert (dict(process.checkpoint.records), preparer.deferred, self.backend.made) == ({}, set(), {})
+        state = process.plugin.state
+        assert (dict(process.checkpoint.records), state.deferred, self.backend.made) == ({}, set(), {})
         assert not list((self.root / "cdi").glob("*")), "CDI files are left"
 
 

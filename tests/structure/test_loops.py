@@ -69,11 +69,15 @@ DRIVEN: Final = {
     "driver/kubeletplugin/inventory/publisher.py: DevicePublisher.watch_health": (
         "tests/kubeletplugin/inventory/test_publisher.py"
     ),
+    "driver/kubeletplugin/cluster/base.py: follow_publication": "tests/kubeletplugin/inventory/test_publisher.py",
+    "driver/kubeletplugin/inventory/surveyor.py: HardwareSurveyor.follow_stuck": (
+        "tests/kubeletplugin/inventory/test_surveyor.py"
+    ),
     "driver/kubeletplugin/inventory/surveyor.py: HardwareSurveyor.run": (
         "tests/kubeletplugin/inventory/test_surveyor.py"
     ),
     "driver/kubeletplugin/node_features.py: follow_cards": NODES,
-    "driver/kubeletplugin/plugin.py: _forward": NODES,
+    "driver/runtime/notifier.py: forward": NODES,
     "driver/local/apiserver/registry/garbage_collector.py: GarbageCollector.run": IDLE,
     "driver/local/kubelet/node.py: Kubelet._heartbeat": IDLE,
     "driver/local/kubelet/plugins.py: PluginWatcher.run": IDLE,

@@ -90,7 +90,9 @@ def reasons() -> set[str]:
             match node:
                 case ast.keyword(arg="reason", value=value):
                     found.update(words_of(path, value))
-                case ast.Call(func=func, args=[_, second, *_]) if ast.unparse(func).endswith(("_report", "iableError")):
+                case ast.Call(func=func, args=[_, second, *_]) if ast.unparse(func).endswith(
+                    ("report_node", "_report", "iableError")
+                ):
                     found.update(words_of(path, second))
                 case ast.Call(func=ast.Attribute(attr="_tell"), args=[_, ast.Dict(keys=[key])]):
                     found.update(words_of(path, key))

@@ -11,7 +11,7 @@ from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, N
 from kerf_dra.driver.allocation import NodeView, node_matches
 from kerf_dra.driver.controller.classic.placement import (
     DeviceRequirements,
-    NodeState,
+    NodeCardState,
     PlacedDevice,
     PlacementCost,
     RequestedDevice,
@@ -74,7 +74,7 @@ def _drivers(requirements: Iterable[DeviceRequirements]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(BUILT_IN_BY_NAME[one.kind].driver for one in requirements))
 
 
-def _unable_cards(state: NodeState, requirements: DeviceRequirements) -> str | None:
+def _unable_cards(state: NodeCardState, requirements: DeviceRequirements) -> str | None:
     """Return a message if no card of the required kind has a driver that is known to be recent enough, or none can do
     what the configuration says.
     """

@@ -82,7 +82,7 @@ class NodeSignature(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeState:
+class NodeCardState:
     """The cards of a node with their free units. States of interchangeable nodes are equal."""
 
     signature: NodeSignature
@@ -124,7 +124,7 @@ class PlacementCost(NamedTuple):
     """The free units of the node: the fullest node first, so that empty ones stay whole."""
 
 
-def place_devices(state: NodeState, requested: Sequence[RequestedDevice]) -> tuple[PlacedDevice, ...] | None:
+def place_devices(state: NodeCardState, requested: Sequence[RequestedDevice]) -> tuple[PlacedDevice, ...] | None:
     """Place all ``requested`` devices, in their order; None: they do not all fit. Monitoring gets every card."""
     taking = [one for one in requested if not one.requirements.monitor]
     largest_first = sorted(taking, key=lambda one: -_least_units(state, one.requirements))
@@ -147,7 +147,7 @@ def place_devices(state: NodeState, requested: Sequence[RequestedDevice]) -> tup
 
 
 @lru_cache(maxsize=_ANSWERS)
-def can_place(state: NodeState, requirements: tuple[DeviceRequirements, ...]) -> bool:
+def can_place(state: NodeCardState, requirements: tuple[DeviceRequirements, ...]) -> bool:
     """Whether ``place_devices`` would find a device for each of ``requirements``."""
     if len(requirements) == 1 and not requirements[0].monitor:  # which candidate is best makes no difference
         return next(_candidates(state, requirements[0], state.signature.free), None) is not None
@@ -155,7 +155,7 @@ def can_place(state: NodeState, requirements: tuple[DeviceRequirements, ...]) ->
 
 
 @lru_cache(maxsize=_ANSWERS)
-def placement_cost(state: NodeState, requirements: tuple[DeviceRequirements, ...]) -> PlacementCost | None:
+def placement_cost(state: NodeCardState, requirements: tuple[DeviceRequirements, ...]) -> PlacementCost | None:
     """Return the cost of the devices that ``place_devices`` finds for ``requirements``; None: they do not fit."""
     placed = _place(state, requirements)
     if placed is None:
@@ -164,12 +164,12 @@ def placement_cost(state: NodeState, requirements: tuple[DeviceRequirements, ...
     return PlacementCost(sizes, sum(free.units for free in state.signature.free))
 
 
-def _place(state: NodeState, requirements: tuple[DeviceRequirements, ...]) -> tuple[PlacedDevice, ...] | None:
+def _place(state: NodeCardState, requirements: tuple[DeviceRequirements, ...]) -> tuple[PlacedDevice, ...] | None:
     return place_devices(state, [RequestedDevice("", "", number, one) for number, one in enumerate(requirements)])
 
 
 def _candidates(
-    state: NodeState, requirements: DeviceRequirements, free: Sequence[FreeUnits]
+    state: NodeCardState, requirements: DeviceRequirements, free: Sequence[FreeUnits]
 ) -> Iterator[tuple[int, NodeCard, PartitionSpec]]:
     """Yield the domain of a requested device: card number, card and partition spec.
 
@@ -222,7 +222,7 @@ def _meets(spec: PartitionSpec, requirements: DeviceRequirements) -> bool:
     return all(spec.amount(capacity) >= least for capacity, least in requirements.minimum.items())
 
 
-def _least_units(state: NodeState, requirements: DeviceRequirements) -> int:
+def _least_units(state: NodeCardState, requirements: DeviceRequirements) -> int:
     smallest = (spec for card in state.cards for spec in matching_specs(card.unit_map, card.model, requirements)[:1])
     return min((spec.mask.bit_count() for spec in smallest), default=0)
 
@@ -231,7 +231,7 @@ def _least_units(state: NodeState, requirements: DeviceRequirements) -> int:
 class _Search:
     """Depth-first backtracking over the requested devices of one node, as the module docstring describes."""
 
-    state: NodeState
+    state: NodeCardState
     _steps: int = 0
     _failed: set[tuple[int, tuple[FreeUnits, ...]]] = field(default_factory=set)
     """The nogoods: positions in the list with the free units from which no solution exists."""

@@ -22,7 +22,7 @@ from kerf_dra.driver.controller.classic.node_model import (
     build_node_model,
     join_node_models,
 )
-from kerf_dra.driver.controller.classic.placement import NodeSignature, NodeState
+from kerf_dra.driver.controller.classic.placement import NodeCardState, NodeSignature
 from kerf_dra.driver.controller.classic.usage import UsageIndex, build_node_state, usage_of_claim
 from kerf_dra.driver.controller.device_types import DeviceType, device_types_of, is_shipped
 from kerf_dra.driver.families.registry import BUILT_IN_BY_DRIVER
@@ -101,7 +101,7 @@ class ClusterView:
         """What each driver has reported, by node."""
         self._models: dict[str, NodeInventoryModel | None] = {}
         """The cards of all drivers of a node; None: there is no valid inventory."""
-        self._states: dict[str, NodeState] = {}
+        self._states: dict[str, NodeCardState] = {}
         self._nodes_by_signature: dict[NodeSignature, list[str]] = {}
         """The nodes of ``_states``, sorted."""
         self._unknown: set[str] = set()
@@ -224,7 +224,7 @@ class ClusterView:
                 return f"its kubelet plugin of {driver} has been silent for {silent_s:.0f} s"
         return None
 
-    def state(self, node: str) -> NodeState:
+    def state(self, node: str) -> NodeCardState:
         """The cards and free units of a node for which ``problem_of`` is None."""
         found = self._states.get(node)
         if found is None:

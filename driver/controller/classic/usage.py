@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.classic import ClassicAllocation, ClassicClaim
 from kerf_dra.driver.controller.classic.node_model import WHOLE, NodeInventoryModel
-from kerf_dra.driver.controller.classic.placement import NodeSignature, NodeState
+from kerf_dra.driver.controller.classic.placement import NodeCardState, NodeSignature
 from kerf_dra.driver.families.registry import BUILT_IN_BY_DRIVER
 from kerf_dra.driver.partitions.device_names import parse_device_name
 
@@ -103,7 +103,7 @@ class UsageIndex:
         self._changed(node)
 
 
-def build_node_state(model: NodeInventoryModel, usage: Iterable[ClaimUsage]) -> NodeState:
+def build_node_state(model: NodeInventoryModel, usage: Iterable[ClaimUsage]) -> NodeCardState:
     """Build the state of a node while claims have ``usage`` of it.
 
     A device that its card does not have takes the whole card: inventory and claim contradict each other, and no other
@@ -125,4 +125,4 @@ def build_node_state(model: NodeInventoryModel, usage: Iterable[ClaimUsage]) -> 
     contradictions |= {f"a claim has {device}, which the node lacks": None for device in unknown}
     free = [card.availability([WHOLE]).free for card in model.cards] if takes_all else [found.free for found in cards]
     signature = NodeSignature(hardware=model.hardware, free=tuple(free), tainted=model.tainted)
-    return NodeState(cards=model.cards, signature=signature, contradictions=tuple(contradictions))
+    return NodeCardState(cards=model.cards, signature=signature, contradictions=tuple(contradictions))

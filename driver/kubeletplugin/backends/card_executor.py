@@ -35,6 +35,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.notifier import Notifier
 from kerf_dra.driver.runtime.worker_threads import Work, WorkerThreads, start_call
 
 ResultT = TypeVar("ResultT")
@@ -181,18 +182,16 @@ class CardExecutor:
         *,
         call_timeout_s: float,
         discovery_timeout_s: float,
-        on_change: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
         start: Callable[[Work], None] | None = None,
     ) -> None:
-        """``on_change`` is called when ``stuck`` has changed. ``now`` returns Unix time in seconds, for messages.
+        """``now`` returns Unix time in seconds, for messages.
 
         ``start`` begins work in a thread; tests on a virtual clock have it done at once.
         """
         self.backends = backends
         self._call_timeout_s = call_timeout_s
         self._discovery_timeout_s = discovery_timeout_s
-        self._on_change = on_change
         self._now = now
         self._threads = WorkerThreads()
         self.start: Final = start or self._threads.start
@@ -205,6 +204,8 @@ class CardExecutor:
         self._opened: dict[str, anyio.Event] = {}
         """By backend: set when it is opened for the first time."""
         self._stuck_count = 0
+        self.stuck_changed = Notifier()
+        """Notified when ``stuck`` has changed."""
         self._units: dict[str, int] = {}
         """The units of every card that was ever discovered, by its UUID."""
 
@@ -357,4 +358,4 @@ class CardExecutor:
     def _report_change(self) -> None:
         before, self._stuck_count = self._stuck_count, len(self.stuck)
         _STUCK.inc(self._stuck_count - before)  # the executors of other families count in the same gauge
-        self._on_change()
+        self.stuck_changed.notify()

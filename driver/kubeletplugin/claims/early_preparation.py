@@ -29,8 +29,7 @@ from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
     build_device_statuses,
     find_awaited_devices,
 )
-from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime import metrics
@@ -59,12 +58,11 @@ class EarlyPreparer:
         self,
         *,
         settings: Settings,
-        publisher: DevicePublisher,
+        state: NodeState,
         cluster: Cluster,
         preparer: ClaimPreparer,
         status_writer: DeviceStatusWriter,
         checkpoint: Checkpoint,
-        health_tracker: DeviceHealthTracker,
         now: Callable[[], float],
         retries: Backoff = _RETRIES,
         ask_again_s: float = ASK_AGAIN_S,
@@ -75,32 +73,25 @@ class EarlyPreparer:
         self._conditions = BindingConditions.of_driver(settings.driver_name)
         self._retry_s = settings.load_retry_s
         self._hold_s = settings.load_hold_s
-        self._publisher = publisher
+        self._state = state
         self._preparer = preparer
         self._status_writer = status_writer
         self._checkpoint = checkpoint
-        self._health_tracker = health_tracker
         self._now = now
         self._claims = cluster.watch_claims(self._claim_changed)
         self._queue: WorkQueue[ObjectRef] = WorkQueue(name="early-preparation", retries=retries)
         self._failing_since: dict[ObjectRef, float] = {}
         self.synced = anyio.Event()
         """Set once all claims are known."""
-        self.is_active = False
-        """Whether claims are watched and may be written: only then may the scheduler be made to wait."""
 
     async def run(self) -> None:
         """Prepare claims as they come, until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._claims.run)
             await self._claims.wait_synced()
-            self._set_active(is_active=True)
+            self._state.note_early_preparation(is_active=True)
             self.synced.set()
             await self._queue.run(self._reconcile, workers=_WORKERS)
-
-    def _set_active(self, *, is_active: bool) -> None:
-        self.is_active = is_active
-        self._publisher.request_refresh()
 
     def _claim_changed(self, change: ObjectChange[AllocatedClaim]) -> None:
         if any(_has_devices_of(self._driver, claim) for claim in (change.old, change.new) if claim is not None):
@@ -108,7 +99,7 @@ class EarlyPreparer:
 
     def _ask_again(self) -> None:
         """Be active again after a refusal: it may have been one namespace's, or a permission that is back."""
-        self._set_active(is_active=True)
+        self._state.note_early_preparation(is_active=True)
         for claim in self._claims.store.values():
             if _has_devices_of(self._driver, claim):
                 self._queue.add(claim.ref)
@@ -119,9 +110,9 @@ class EarlyPreparer:
             return
         claim = self._claims.store.get(ref)
         self._suspect_if_gone(ref, claim)
-        pools = {pool.name for pool in self._publisher.devices.pools}
+        pools = {pool.name for pool in self._state.devices.pools}
         results = find_awaited_devices(claim.status, self._driver, pools, self._conditions) if claim is not None else ()
-        if claim is None or not results or not self.is_active:
+        if claim is None or not results or not self._state.prepares_early:
             self._failing_since.pop(ref, None)
             return
         try:
@@ -136,7 +127,7 @@ class EarlyPreparer:
         for record in self._checkpoint.records.values():
             has_name = (record.claim.namespace, record.claim.name) == (ref.namespace, ref.name)
             if record.awaits_pod and has_name and record.claim.uid != allocated_uid:
-                self._preparer.suspects.add(record.claim)
+                self._state.suspects.add(record.claim)
 
     async def _prepare_before_binding(self, claim: AllocatedClaim) -> str | None:
         """Prepare the claim; returns None when its devices are ready, else why they will not be.
@@ -166,12 +157,12 @@ class EarlyPreparer:
         for device, failure in zip(error.failed, error.failures, strict=True):
             if not isinstance(failure, InvalidDocumentError | UnsuitableClaimError):
                 reason = f"{device.share.id.device}: {failure}"
-                self._health_tracker.record_load_failure(from_card_part(device.part), reason, self._hold_s)
-        self._publisher.request_refresh()
+                self._state.health.record_load_failure(from_card_part(device.part), reason, self._hold_s)
+        self._state.request_publication()
 
     def _find_load_failure(self, results: Iterable[DeviceRequestAllocationResult]) -> str | None:
-        offered = (self._publisher.devices.find(result.id) for result in results if not result.admin_access)
-        reasons = (self._health_tracker.find_load_failure(device.partition) for device in offered if device is not None)
+        offered = (self._state.devices.find(result.id) for result in results if not result.admin_access)
+        reasons = (self._state.health.find_load_failure(device.partition) for device in offered if device is not None)
         return next((reason for reason in reasons if reason is not None), None)
 
     async def _write_status(
@@ -184,7 +175,7 @@ class EarlyPreparer:
             return  # it has changed since, and the informer will report that
         except (ForbiddenError, StatusDroppedError) as error:
             _log.error("pods are bound before their devices are ready, as claims cannot be written: %s", error)
-            self._set_active(is_active=False)
+            self._state.note_early_preparation(is_active=False)
             self._queue.add(_EVERY_CLAIM, after_s=self._ask_again_s)
             return
         _PREPARES.labels(self._driver, "failed" if failure else "ready").inc()

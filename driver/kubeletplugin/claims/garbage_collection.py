@@ -44,11 +44,12 @@ from kerf_dra.driver.kubeletplugin.cluster.claim_end import (
     ClaimEnd,
     EndContradictedError,
     EndProof,
+    SeenClaims,
     Source,
     add_answer,
     find_end,
 )
-from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.problem_log import ProblemLog
@@ -109,11 +110,10 @@ class ClaimGarbageCollector:
         metadata: MetadataFiles,
         cluster: Cluster,
         users: ClaimUsers,
-        orphaned: OrphanedDevices,
+        state: NodeState,
+        seen: SeenClaims,
         clock: Callable[[], float],
-        on_change: Callable[[], None],
     ) -> None:
-        """``on_change`` is called when the devices that may be allocated have changed."""
         self._driver = settings.driver_name
         self._interval_s = settings.collect_interval_s
         self._unused_interval_s = settings.collect_unused_interval_s
@@ -127,8 +127,9 @@ class ClaimGarbageCollector:
         self._cluster = cluster
         self._clock = clock
         self._users = users
-        self._orphaned = orphaned
-        self._on_change = on_change
+        self._state = state
+        self._orphaned = state.restrictions.orphaned
+        self._seen = seen
         self._proofs: dict[str, EndProof] = {}
         """What shows that a claim has ended, by UID."""
         self._used: set[str] = set()
@@ -166,17 +167,10 @@ class ClaimGarbageCollector:
         _log.error("%s", message)
         self._cluster.report(None, type="Warning", reason="RecordLost", message=message)
 
-    def finish_releases(self, card_uuid: str) -> None:
-        """Have releases finished that wait for this card, because it has been surveyed: it is there."""
-        for uid in self._preparer.deferred & self._checkpoint.records.keys():
-            record = self._checkpoint.records[uid]
-            if any(device.part.card_uuid == card_uuid for device in record.devices):
-                self._preparer.suspects.add(record.claim)
-
     async def collect(self, uids: Collection[str]) -> None:
         """Check the claims ``uids`` once; an error with one does not keep the others from being checked."""
         self._doubts.keep(self._checkpoint.records)
-        self._preparer.seen.keep(self._checkpoint.records)
+        self._seen.keep(self._checkpoint.records)
         for uid in sorted(uids):
             record = self._checkpoint.get(uid)
             if record is None or record.resource:
@@ -193,10 +187,10 @@ class ClaimGarbageCollector:
         """Check claims when they are due (``CollectionSchedule``), and suspect ones at once, until cancelled."""
         schedule = CollectionSchedule(self._interval_s, self._unused_interval_s)
         while True:
-            change = self._preparer.suspects.next_event
+            change = self._state.suspects.next_event
             uids = {uid for uid, record in self._checkpoint.records.items() if not record.resource}
             due = schedule.find_due(self._clock(), uids, self._list_running(await self._list_used()))
-            await self.collect(due | self._preparer.suspects.take() | self._proofs.keys())
+            await self.collect(due | self._state.suspects.take() | self._proofs.keys())
             with anyio.move_on_after(self._usage_interval_s):
                 await change.wait()
 
@@ -214,7 +208,7 @@ class ClaimGarbageCollector:
 
     async def _collect(self, record: PreparedClaim) -> None:
         uid = record.claim.uid
-        if record.state is ClaimState.RELEASING and uid in self._preparer.deferred:  # the kubelet thinks it done
+        if record.state is ClaimState.RELEASING and uid in self._state.deferred:  # the kubelet thinks it done
             await self._preparer.finish_release(record.claim)
             self._count(uid, "release")
             return
@@ -227,7 +221,7 @@ class ClaimGarbageCollector:
             self._tell_doubt(record, proof)
         if proof.answers < await self._count_needed(proof.end, is_in_doubt=is_in_doubt):
             return
-        if is_in_doubt and (user := await self._users.find_user(record, self._preparer.seen.get(uid).pods)):
+        if is_in_doubt and (user := await self._users.find_user(record, self._seen.get(uid).pods)):
             if proof.end is not ClaimEnd.UNRESERVED:
                 self._tell_orphan(record, f"{proof.end}, says the API server, but {user}")
             return
@@ -242,7 +236,7 @@ class ClaimGarbageCollector:
 
     async def _look(self, record: PreparedClaim) -> EndProof | None:
         """Have the API server asked once more; returns what shows that the claim has ended, None: it has not."""
-        uid, seen = record.claim.uid, self._preparer.seen
+        uid, seen = record.claim.uid, self._seen
         proof = self._proofs.get(uid)
         source = proof.next_source if proof is not None else Source.STORAGE
         not_older_than = seen.get(uid).newest if source is Source.CACHE else None
@@ -279,13 +273,13 @@ class ClaimGarbageCollector:
         )
         _log.error("%s", message)
         self._cluster.report(None, type="Warning", reason="ClaimOrphaned", message=message)
-        self._on_change()
+        self._state.note_orphans()
 
     def _forget(self, uid: str) -> None:
         self._proofs.pop(uid, None)
         if self._orphaned.discard(uid):
             self._count_orphans()
-            self._on_change()
+            self._state.note_orphans()
 
     def _count_orphans(self) -> None:
         _ORPHANED.labels(self._driver).set(len(self._orphaned.claim_uids))

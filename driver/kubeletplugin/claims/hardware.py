@@ -8,7 +8,7 @@ disk: here, and not where it is written, because this thread may wait for the di
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -233,7 +233,6 @@ class HardwareExecutor:
             backend=backend,
             device=_to_allocated_device(claim, device),
             units=self._card_executor.units(device.part.card_uuid),
-            sync_record=partial(self._checkpoint.sync, claim.uid),
             own=own,
             others=[journal for journal in noted if (journal.uid, journal.share) != (claim.uid, device.share)],
         )
@@ -262,6 +261,10 @@ class ClaimJournal(Journal, Protocol):
         """Forget all notes: nothing of the device's prepare is on the hardware. Raises CheckpointError."""
         ...
 
+    def sync_record(self) -> None:
+        """Make the claim's record survive a power cut. Raises CheckpointError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceJob:
@@ -270,8 +273,6 @@ class DeviceJob:
     backend: Backend
     device: AllocatedDevice
     units: int | None
-    sync_record: Callable[[], None]
-    """Makes the claim's record survive a power cut; raises CheckpointError."""
     own: ClaimJournal
     others: Sequence[ClaimJournal]
     """The journals of other shares of the device, of this claim or of others: they have it, or had until just now."""
@@ -283,7 +284,7 @@ class DeviceJob:
         survey = self._survey_device_card()
         ours = self._find_ours(survey)
         check_free(self.device.partition, survey, ours)
-        self.sync_record()
+        self.own.sync_record()
         # Ids are given again: a note of before may have the id of what is made now in place of what is gone.
         if ours is None or BEFORE not in self.own.notes:
             self.own.write(**{BEFORE: list_before(survey, ours)})

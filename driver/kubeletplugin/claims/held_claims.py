@@ -1,13 +1,12 @@
 """The claims that have devices of this node in their allocation, listed while somebody else holds such devices."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from kerf_dra.api.model.claims import AllocatedClaim
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, claim_reference
-from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
-from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 
 _REASON: Final = "InUseOutsideKerf"
 """The reason of events about claims that have what somebody else holds."""
@@ -16,14 +15,10 @@ _REASON: Final = "InUseOutsideKerf"
 class HeldClaims:
     """Lists the allocated devices of one node, and tells each claim that has what it cannot get."""
 
-    def __init__(
-        self, *, cluster: Cluster, driver: str, surveys: SurveyTracker, devices: Callable[[], DeviceSet]
-    ) -> None:
-        """``devices`` returns the node's devices as of now."""
+    def __init__(self, *, cluster: Cluster, driver: str, state: NodeState) -> None:
         self._cluster = cluster
         self._driver = driver
-        self._surveys = surveys
-        self._devices = devices
+        self._state = state
         self._told: set[tuple[str, DeviceId, str]] = set()
 
     async def list_allocated(self) -> Collection[DeviceId] | None:
@@ -46,8 +41,12 @@ class HeldClaims:
         return found
 
     def _find_held(self, device: DeviceId) -> str | None:
-        offered = self._devices().find(device)
-        return None if offered is None or offered.is_monitor else self._surveys.find_held(offered.partition)
+        offered = self._state.devices.find(device)
+        return (
+            None
+            if offered is None or offered.is_monitor
+            else self._state.restrictions.surveys.find_held(offered.partition)
+        )
 
     def _tell(self, claim: AllocatedClaim, device: DeviceId, reason: str) -> None:
         if (claim.metadata.uid, device, reason) not in self._told:

@@ -6,7 +6,7 @@ to the call: the kubelet's deadline cancels the handler of its call, and then it
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -25,7 +25,7 @@ from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
 )
 from kerf_dra.driver.kubeletplugin.claims.cdi_spec import check_containers
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, claim_uid_of, is_set_aside
-from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, ReleaseDeferredError, StepExecutor
@@ -41,10 +41,11 @@ from kerf_dra.driver.kubeletplugin.claims.transitions import (
 from kerf_dra.driver.kubeletplugin.claims.validation import list_share_demands
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import EndContradictedError, SeenClaims, find_end
-from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
+from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
+from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.runtime import logs, metrics
 from kerf_dra.driver.runtime.concurrency import SingleFlight
-from kerf_dra.driver.runtime.notifier import Notifier
 
 _log = logging.getLogger(__name__)
 
@@ -68,23 +69,6 @@ class StoppingError(TransientError):
         super().__init__("the kubelet plugin is stopping: the kubelet's next try will find its successor")
 
 
-class SuspectClaims(Notifier):
-    """Claims that may be gone and still hold devices, for garbage collection, which is notified of each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._uids: set[str] = set()
-
-    def add(self, claim: ClaimRef) -> None:
-        self._uids.add(claim.uid)
-        self.notify()
-
-    def take(self) -> set[str]:
-        """Return and forget the UIDs that were added since the last call."""
-        uids, self._uids = self._uids, set()
-        return uids
-
-
 class ClaimPreparer:
     """Prepares and unprepares the claims of one node."""
 
@@ -97,45 +81,33 @@ class ClaimPreparer:
         checkpoint: Checkpoint,
         executor: StepExecutor,
         cluster: Cluster,
-        publisher: DevicePublisher,
+        state: NodeState,
+        hardware: HardwareExecutor,
         tasks: TaskGroup,
         status_writer: DeviceStatusWriter,
         seen: SeenClaims,
+        claim_metrics: ClaimMetrics,
         refused: RefusedClaims | None = None,
-        is_missing: Callable[[str, PreparedDevice], bool] = lambda *_: False,
-        survey_cards: Callable[[Collection[str]], Awaitable[None]] | None = None,
-        on_prepared: Callable[[ResourceClaim, bool], None] = lambda *_: None,
-        find_variables: Callable[[Iterable[PreparedDevice]], Mapping[str, str]] = lambda _: {},
+        surveyor: HardwareSurveyor | None = None,
     ) -> None:
-        """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in,
+        """The work runs in ``tasks``, which outlives the calls. ``refused`` is given what the kubelet's calls end in,
         ``status_writer`` what claims should show, ``seen`` what answers show of claims.
 
-        ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card, as of the
-        card's latest survey; ``survey_cards`` makes one of each card, and raises KerfError when one fails.
-        ``on_prepared`` is called with each claim whose devices are ready, and whether hardware was prepared for it now.
-        ``find_variables`` is that of ``HardwareExecutor``.
+        Without a ``surveyor`` what was prepared counts as there.
         """
-        self._find_variables = find_variables
-        self._on_prepared = on_prepared
-        self._is_missing = is_missing
-        self._survey_cards = survey_cards
+        self._state = state
+        self._hardware = hardware
+        self._surveyor = surveyor
+        self._claim_metrics = claim_metrics
         self._driver = driver
         self._configurations = configurations
         self._boot_id = boot_id
         self._checkpoint = checkpoint
         self._executor = executor
         self._cluster = cluster
-        self._publisher = publisher
         self._status_writer = status_writer
         self._refused = refused
-        self.suspects = SuspectClaims()
-        self.seen = seen
-        self.deferred = {
-            uid
-            for uid, record in checkpoint.records.items()
-            if record.state is ClaimState.RELEASING and not record.resource
-        }
-        """UIDs of records whose release waits for a card or a process; at the start, of all that are *releasing*."""
+        self._seen = seen
         self.flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare_claim(self, claim: ClaimRef) -> PreparedClaim:
@@ -204,9 +176,9 @@ class ClaimPreparer:
             state = RecordState.STARTED
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
-            wanted = resolve_devices(claim, self._driver, self._configurations, self._publisher.devices)
+            wanted = resolve_devices(claim, self._driver, self._configurations, self._state.devices)
             context.wanted = keep_handles(wanted, ready)
-            context.demands = list_share_demands(claim, self._driver, self._publisher.devices)
+            context.demands = list_share_demands(claim, self._driver, self._state.devices)
             context.pod_claim_name = find_pod_claim_name(claim)
             context.awaits_pod = is_early
         elif context.record is not None and context.record.awaits_pod and not is_early:
@@ -217,7 +189,7 @@ class ClaimPreparer:
             await self._executor.execute(steps, context)
         except HeldByOthersError as error:
             for holder in error.holders:
-                self.suspects.add(holder)
+                self._state.suspects.add(holder)
                 _log.warning("claim %s (UID %s) holds what this one needs", holder, holder.uid)
             raise
         except DevicesFailedError as error:
@@ -230,10 +202,10 @@ class ClaimPreparer:
                 self._status_writer.request(ref, claim)
         if not is_early:
             await self._check_containers(claim, context.existing)
-        self.seen.note(ref.uid, claim, is_in_use=True)
+        self._seen.note(ref.uid, claim, is_in_use=True)
         if self._refused is not None:
             self._refused.note_success(ref)
-        self._on_prepared(claim, Step.PREPARE_HARDWARE in steps)
+        self._claim_metrics.note_prepared(claim, Step.PREPARE_HARDWARE in steps)
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for _, share in allocated), state)
         return context.record
 
@@ -242,12 +214,12 @@ class ClaimPreparer:
 
         Of two claims that are prepared at a time the one that is ready later finds the other's record.
         """
-        own = self._find_variables(record.devices)
+        own = self._hardware.find_variables(record.devices)
         for other in tuple(self._checkpoint.records.values()) if own else ():
             ref = other.claim
             if ref.uid == record.claim.uid or ref.namespace != record.claim.namespace or other.resource:
                 continue
-            theirs = self._find_variables(other.devices) if other.state is ClaimState.PREPARED else {}
+            theirs = self._hardware.find_variables(other.devices) if other.state is ClaimState.PREPARED else {}
             variable = next((own[each] or theirs[each] for each in own.keys() & theirs.keys()), "")
             for user in claim.status.reserved_for if variable else ():
                 pod = await self._cluster.read_pod(ObjectRef(ref.namespace, user.name))
@@ -273,13 +245,13 @@ class ClaimPreparer:
         if may_run(context.existing, self._boot_id):
             # It has the name of the claim, which may have no record next: a start would take that for a lost one.
             await self._executor.execute((Step.REMOVE_CDI,), context)
-            self.suspects.add(self._executor.set_aside(context))
+            self._state.suspects.add(self._executor.set_aside(context))
             _log.warning("the claim has other devices now; its earlier ones are kept until its pods have ended")
             return
         try:
             await self._executor.execute(RELEASE, context)
         except ReleaseDeferredError as error:
-            self.deferred.add(self._executor.set_aside(context).uid)
+            self._state.deferred.add(self._executor.set_aside(context).uid)
             _log.warning("the claim has other devices now, and of its earlier ones %s", error)
 
     async def _survey_ready_devices(self, record: PreparedClaim | None) -> list[PreparedDevice]:
@@ -289,10 +261,11 @@ class ClaimPreparer:
         """
         if record is None or record.boot_id != self._boot_id or not record.ready_devices:
             return []
-        if self._survey_cards is not None:
+        if self._surveyor is not None:
             cards = {device.part.card_uuid for device in record.ready_devices if not device.admin_access}
-            await self._survey_cards(cards)
-        return [device for device in record.ready_devices if not self._is_missing(record.claim.uid, device)]
+            await self._surveyor.survey_now(cards)
+        surveys = self._state.restrictions.surveys
+        return [device for device in record.ready_devices if not surveys.is_missing(record.claim.uid, device)]
 
     async def _unprepare_recorded(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))
@@ -303,10 +276,10 @@ class ClaimPreparer:
         try:
             await self._executor.execute(UNPREPARE[state], context)
         except ReleaseDeferredError as error:
-            _log.log(logging.DEBUG if ref.uid in self.deferred else logging.WARNING, "unprepared, but %s", error)
-            self.deferred.add(ref.uid)
+            _log.log(logging.DEBUG if ref.uid in self._state.deferred else logging.WARNING, "unprepared, but %s", error)
+            self._state.deferred.add(ref.uid)
         else:
-            self.deferred.discard(ref.uid)
+            self._state.deferred.discard(ref.uid)
             _log.info("unprepared (record: %s)", state)
 
     async def _finish_release(self, ref: ClaimRef) -> None:
@@ -323,7 +296,7 @@ class ClaimPreparer:
         claim = await self._cluster.read_claim(ref)
         if (end := find_end(claim, record, uid)) is None:
             return
-        if contradiction := self.seen.get(ref.uid).find_contradiction(claim):
+        if contradiction := self._seen.get(ref.uid).find_contradiction(claim):
             raise EndContradictedError(contradiction)
         listed = await self._cluster.list_claim(ref)
         if listed is not None and find_end(next(iter(listed), None), record, uid) is None:

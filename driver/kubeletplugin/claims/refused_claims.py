@@ -5,7 +5,7 @@ Where eviction cannot work, or would lose the pod, an event says which pod to de
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kerf_dra.api.checkpoint.v1 import CheckpointError
@@ -18,8 +18,9 @@ from kerf_dra.driver.kubeletplugin.backends.base import HardwareConflictError
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, claim_reference, describe_other_claim
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.kubeletplugin.inventory.state.refusals import MAX_EVICTING
-from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.partitions.geometry import Partition
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime import metrics
@@ -46,24 +47,20 @@ class RefusedClaims:
         *,
         cluster: Cluster,
         checkpoint: Checkpoint,
-        restrictions: DeviceRestrictions,
+        state: NodeState,
         driver: str,
-        survey: Callable[[str], None],
-        on_change: Callable[[], None],
+        surveyor: HardwareSurveyor,
         recheck_s: float = RECHECK_S,
     ) -> None:
-        """``survey`` has a card surveyed soon; ``on_change`` is called when the devices may have changed.
-
-        Tests give ``recheck_s``.
-        """
+        """Tests give ``recheck_s``."""
         self._recheck_s = recheck_s
         self._cluster = cluster
         self._checkpoint = checkpoint
-        self._restrictions = restrictions
-        self._tracker = restrictions.refusals
+        self._state = state
+        self._restrictions = state.restrictions
+        self._tracker = state.restrictions.refusals
         self._driver = driver
-        self._survey = survey
-        self._on_change = on_change
+        self._surveyor = surveyor
         self._queue: WorkQueue[ClaimRef] = WorkQueue(name="refused-claims")
         self._due: dict[ClaimRef, dict[DeviceId, tuple[Partition, str]]] = {}
         self._held: dict[ClaimRef, dict[DeviceId, Partition]] = {}
@@ -84,8 +81,8 @@ class RefusedClaims:
                 continue
             partition = from_card_part(device.part)
             if self._restrictions.allocated.add(device.share.id):
-                self._on_change()
-            self._survey(partition.card_uuid)
+                self._state.note_refusals()
+            self._surveyor.request(partition.card_uuid)
             if has_pod:
                 if self._record(claim, device.share.id, partition, _describe(failure)):
                     self._queue.add(claim)
@@ -120,7 +117,7 @@ class RefusedClaims:
             if reason is not None and device not in self._tracker.placements:
                 self._record(claim, device, partition, reason)
                 self._held.setdefault(claim, {})[device] = partition
-                self._survey(partition.card_uuid)
+                self._surveyor.request(partition.card_uuid)
 
     async def _handle(self, ref: ClaimRef) -> None:
         self._recheck(ref)
@@ -170,7 +167,7 @@ class RefusedClaims:
         if is_new:
             _log.warning("claim %s: %s%s", claim.ref, message, f" ({user} has the device, too)" if user else "")
             _REFUSED.labels(self._driver, "evicted" if evicts else "told").inc()
-            self._on_change()
+            self._state.note_refusals()
 
     def _find_obstacle(
         self, claim: ResourceClaim, pods: Sequence[Pod], device: DeviceId, user: ClaimRef | ObjectRef | None

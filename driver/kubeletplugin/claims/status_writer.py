@@ -19,8 +19,8 @@ from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
 from kerf_dra.api.model.device_attributes import ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_SIMULATED
-from kerf_dra.api.model.names import ClaimRef, DeviceId, DriverName
-from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.api.model.names import ClaimRef, DriverName
+from kerf_dra.api.model.prepared import PreparedDevice
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor, PreparedIdentity
 from kerf_dra.driver.kubeletplugin.claims.transitions import RecordState, classify_record
@@ -34,7 +34,7 @@ from kerf_dra.driver.kubeletplugin.inventory.device_status import (
     encode_data,
     select_reported,
 )
-from kerf_dra.driver.kubeletplugin.inventory.devices import PartitionDevice
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.backoff import Backoff
 from kerf_dra.driver.runtime.work_queue import WorkQueue
@@ -63,17 +63,14 @@ class DeviceStatusWriter:
         driver: DriverName,
         boot_id: str,
         cluster: Cluster,
-        records: Mapping[str, PreparedClaim],
+        state: NodeState,
         hardware: HardwareExecutor,
-        find_device: Callable[[DeviceId], PartitionDevice | None],
         now: Callable[[], float],
         removal_s: float,
         seen: SeenClaims,
         retries: Backoff = _RETRIES,
     ) -> None:
-        """``records`` is a live view of the records of this node's claims; ``find_device`` finds published devices.
-
-        ``seen`` is told what the answers show of claims.
+        """``seen`` is given what the answers show of claims.
 
         What a claim shows is removed ``removal_s`` seconds after it was unprepared.
         """
@@ -81,9 +78,9 @@ class DeviceStatusWriter:
         self._conditions = BindingConditions.of_driver(driver)
         self._boot_id = boot_id
         self._cluster = cluster
-        self._records = records
+        self._state = state
+        self._records = state.records
         self._hardware = hardware
-        self._find_device = find_device
         self._now = now
         self._removal_s = removal_s
         self._seen = seen
@@ -203,7 +200,7 @@ class DeviceStatusWriter:
         }
 
     def _describe_device(self, device: PreparedDevice, identity: PreparedIdentity) -> JsonObject:
-        published = self._find_device(device.share.id)
+        published = self._state.devices.find(device.share.id)
         attributes = published.attributes if published is not None else {}
         address, simulated = attributes.get(ATTRIBUTE_PCI_BUS_ID), attributes.get(ATTRIBUTE_SIMULATED)
         status = DeviceStatus(

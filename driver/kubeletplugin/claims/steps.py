@@ -26,6 +26,7 @@ from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.transitions import RELEASE, Step
 from kerf_dra.driver.kubeletplugin.claims.validation import ShareDemand
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.worker_threads import LimitedCalls, Work
 
@@ -91,19 +92,17 @@ class StepExecutor:
         hardware: HardwareExecutor,
         store: cdi.Store,
         metadata: MetadataFiles,
+        state: NodeState,
         start: Callable[[Work], None],
-        on_change: Callable[[], None],
     ) -> None:
-        """``start`` begins work in a thread: files are written there. ``on_change`` is called when a record has
-        changed, and with it the devices in use.
-        """
+        """``start`` begins work in a thread: files are written there."""
         self._driver = driver
         self._boot_id = boot_id
         self._checkpoint = checkpoint
         self._hardware = hardware
         self._store = store
         self._metadata = metadata
-        self._on_change = on_change
+        self._state = state
         self._files = LimitedCalls(_FILES_AT_ONCE, start=start)
         self._held: Counter[str] = Counter()
         _RECORDS.labels(driver).set(len(checkpoint.records))  # those of the process before this one
@@ -256,7 +255,7 @@ class StepExecutor:
 
     def _report_change(self) -> None:
         _RECORDS.labels(self._driver).set(len(self._checkpoint.records))
-        self._on_change()
+        self._state.note_records()
 
 
 @contextmanager

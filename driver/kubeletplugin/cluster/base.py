@@ -22,6 +22,7 @@ from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
 from kerf_dra.driver.kube.store import ObjectChange, Store
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.runtime.notifier import Notifier
 
 _KUBELET_VERSION: Final = re.compile(r"v(\d+)\.(\d+)\.")
@@ -265,3 +266,25 @@ def node_owner(node: Node) -> OwnerReference:
         uid=node.metadata.uid,
         controller=True,
     )
+
+
+class NodeReporter:
+    """Reports events about this node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def report_node(self, type_: EventKind, reason: str, message: str) -> None:
+        """Report an event about the node. Returns at once."""
+        self._cluster.report(None, type=type_, reason=reason, message=message)
+
+
+async def follow_publication(cluster: Cluster, state: NodeState) -> None:
+    """Have ``cluster`` publish the devices whenever the scheduler is to know others, until cancelled."""
+    last: DeviceSet | None = None
+    while True:
+        change = state.published.next_event
+        if state.publication is not None and state.publication is not last:
+            last = state.publication
+            cluster.publish(last)
+        await change.wait()

@@ -40,7 +40,7 @@ from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoin
 from kerf_dra.driver.kubeletplugin.cluster.base import DiscoveredDeviceSource
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ResourceAllocator
-from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.partitions.records import to_card_part
 from kerf_dra.driver.runtime.problem_log import ProblemLog
 
@@ -70,14 +70,11 @@ class ContendedDeviceError(TransientError):
 class DiscoveredDeviceOffer:
     """A DeviceOffer of discovered devices."""
 
-    def __init__(
-        self, source: DiscoveredDeviceSource, *, driver: DriverName, node: str, devices: Callable[[], DeviceSet]
-    ) -> None:
-        """``devices`` are what this node can prepare."""
+    def __init__(self, source: DiscoveredDeviceSource, *, driver: DriverName, node: str, state: NodeState) -> None:
         self._source = source
         self._driver = driver
         self._node = node
-        self._devices = devices
+        self._state = state
 
     @property
     def resources(self) -> Sequence[str]:
@@ -123,7 +120,7 @@ class DiscoveredDeviceOffer:
             members = {one.digest: one.name for one in self._list_members(resource)}
             name = members.get(digest_of(device_id), "")
         id_ = DeviceId(self._driver, name, name)
-        if (offered := self._devices().find(id_)) is None:
+        if (offered := self._state.devices.find(id_)) is None:
             raise UnknownIdError(resource, [device_id])
         share = hashlib.sha256(record_uid(resource, device_id).encode()).hexdigest()[:16]
         return PreparedDevice(
@@ -175,7 +172,7 @@ class DiscoveredDeviceOffer:
 
     def _is_ready(self, one: FoundDevice) -> bool:
         """Whether the device can be prepared already: its object may just have come."""
-        return self._devices().find(DeviceId(self._driver, one.name, one.name)) is not None
+        return self._state.devices.find(DeviceId(self._driver, one.name, one.name)) is not None
 
     def _choose(self, request: PreferenceRequest, members: dict[str, FoundDevice]) -> tuple[str, ...]:
         chosen = [each for each in dict.fromkeys(request.must_include) if each in request.available][: request.size]

@@ -3,7 +3,7 @@
 A device ID is the name of the placement's device in slices, which have it no more.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from kerf_dra.api.deviceplugin.v1beta1 import ListedDevice, PreferenceRequest
 from kerf_dra.api.model.device_attributes import pool_name
@@ -12,8 +12,8 @@ from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
 from kerf_dra.driver.kubeletplugin.deviceplugin.preference import DevicePlace, choose_devices
-from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
+from kerf_dra.driver.kubeletplugin.inventory.publisher import TargetSource
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.records import to_card_part
@@ -26,21 +26,13 @@ class PlacementOffer:
         self,
         *,
         checkpoint: Checkpoint,
-        reservations: Reservations,
-        target: Callable[[], PublishTarget],
-        devices: Callable[[], DeviceSet],
-        cards: Callable[[], Mapping[str, Card]],
-        find_problem: Callable[[Partition], str | None],
+        state: NodeState,
+        cluster: TargetSource,
     ) -> None:
-        """``find_problem`` says why nobody should get a placement now; the other functions are those of
-        ``NodePlugin``'s parts.
-        """
         self._checkpoint = checkpoint
-        self._reservations = reservations
-        self._target = target
-        self._devices = devices
-        self._cards = cards
-        self._find_problem = find_problem
+        self._reservations = state.restrictions.reservations
+        self._state = state
+        self._cluster = cluster
 
     @property
     def resources(self) -> Sequence[str]:
@@ -53,13 +45,13 @@ class PlacementOffer:
 
     def list_devices(self, resource: str) -> tuple[ListedDevice, ...]:
         """Return the list; what containers have beyond what the class wants is unhealthy: nobody else gets it."""
-        cards, own = self._cards(), self._list_placements(resource)
+        cards, own = self._state.cards_by_uuid, self._list_placements(resource)
         wanted = {partition for partition, _ in own}
         surplus = [each for each in self._reservations.in_use.get(resource, ()) if each not in wanted]
         listed = [
             ListedDevice(
                 id=device_name(card, partition),
-                health="Unhealthy" if partition not in wanted or self._find_problem(partition) else "Healthy",
+                health="Unhealthy" if partition not in wanted or self._state.find_problem(partition) else "Healthy",
                 numa_nodes=(card.numa_node,) if card.numa_node or card.pcie_root else (),
             )
             for partition, card in [
@@ -89,12 +81,12 @@ class PlacementOffer:
             raise UnknownIdError(resource, unknown)
 
     def resolve(self, resource: str, device_id: str, record: PreparedClaim | None) -> PreparedDevice:
-        target = self._target()
+        target = self._cluster.target
         if record is None:
             self.check(resource, [device_id])
         kinds = [kind for kind in target.vocabularies if device_id.startswith(f"{kind}-")]
         ids = (DeviceId(target.driver, pool_name(target.node, kind), device_id) for kind in kinds)
-        found = next(((each, device) for each in ids if (device := self._devices().find(each)) is not None), None)
+        found = next(((each, device) for each in ids if (device := self._state.devices.find(each)) is not None), None)
         if found is None:
             raise UnknownIdError(resource, [device_id])
         id_, offered = found
@@ -115,6 +107,6 @@ class PlacementOffer:
         """Do nothing, as above."""
 
     def _list_placements(self, resource: str) -> list[tuple[Partition, Card]]:
-        cards = self._cards()
+        cards = self._state.cards_by_uuid
         placements = self._reservations.list_placements(resource)
         return [(each, cards[each.card_uuid]) for each in placements if each.card_uuid in cards]

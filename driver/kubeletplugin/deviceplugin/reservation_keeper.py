@@ -14,7 +14,7 @@ prepared, and gets the placement if no container has it (``Reservations.note_rec
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import anyio
@@ -22,8 +22,8 @@ import anyio
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, NotPublishedYetError
-from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
-from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations, fits, list_excluded
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import fits, list_excluded
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.device_names import device_name, exclusive_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
@@ -42,18 +42,12 @@ class ReservationKeeper:
         *,
         settings: Settings,
         cluster: Cluster,
-        reservations: Reservations,
-        devices: Callable[[], DeviceSet],
-        cards: Callable[[], Mapping[str, Card]],
-        request_refresh: Callable[[], None],
+        state: NodeState,
     ) -> None:
-        """``devices`` and ``cards``, by UUID, are the node's as of now; ``request_refresh`` has them computed anew."""
         self._settings = settings
         self._cluster = cluster
-        self._reservations = reservations
-        self._devices = devices
-        self._cards = cards
-        self._request_refresh = request_refresh
+        self._state = state
+        self._reservations = state.restrictions.reservations
         self._told = ""
 
     async def run(self) -> None:
@@ -106,7 +100,7 @@ class ReservationKeeper:
             allocation = claim.status.allocation
             for result in allocation.devices.results if allocation else ():
                 if result.driver == target.driver and result.pool.startswith(f"{target.node}/"):
-                    offered = self._devices().find(result.id)
+                    offered = self._state.devices.find(result.id)
                     if offered is not None and not offered.is_monitor and not result.admin_access:
                         found.add(offered.partition)
         self._set_claimed(found)
@@ -114,10 +108,10 @@ class ReservationKeeper:
 
     def _set_claimed(self, claimed: Collection[Partition] | None) -> None:
         if self._reservations.set_claimed(claimed):
-            self._request_refresh()
+            self._state.request_publication()
 
     def _is_unclaimed(self, partition: Partition) -> bool:
-        card = self._cards().get(partition.card_uuid)
+        card = self._state.cards_by_uuid.get(partition.card_uuid)
         claimed = self._reservations.claimed
         return card is not None and claimed is not None and fits(card, partition, claimed)
 
@@ -126,7 +120,7 @@ class ReservationKeeper:
         names = {exclusive_name(device.name) or device.name for each in slices for device in each.spec.devices}
         if not are_complete(slices):
             return []
-        cards = self._cards()
+        cards = self._state.cards_by_uuid
         return [
             partition
             for partition in self._reservations.unconfirmed

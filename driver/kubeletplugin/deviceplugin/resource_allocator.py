@@ -25,13 +25,15 @@ from anyio.abc import TaskGroup
 from kerf_dra.api.deviceplugin.v1beta1 import ContainerAllocation, ListedDevice, PreferenceRequest
 from kerf_dra.api.errors import KerfError, TransientError
 from kerf_dra.api.model.names import ClaimRef
-from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.api.podresources.v1 import DeviceUse
-from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
 from kerf_dra.driver.kubeletplugin.claims.transitions import PREPARE, RELEASE, RecordState, Step, classify_record
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import DeviceOffer, device_id_of, record_uid
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.runtime.concurrency import SingleFlight, for_each
 from kerf_dra.driver.runtime.notifier import Notifier
 
@@ -71,23 +73,21 @@ class ResourceAllocator:
         checkpoint: Checkpoint,
         executor: StepExecutor,
         offer: DeviceOffer,
-        survey_cards: Callable[[Collection[str]], Awaitable[None]],
-        is_missing: Callable[[str, PreparedDevice], bool],
+        surveyor: HardwareSurveyor,
+        surveys: SurveyTracker,
+        hardware: HardwareExecutor,
         list_uses: ListDeviceUses,
-        build_edits: Callable[[Sequence[PreparedDevice]], ContainerEdits],
         tasks: TaskGroup,
     ) -> None:
-        """The work runs in ``tasks``, which outlives the kubelet's calls. ``build_edits`` says what a container needs
-        beside all its devices; the other functions are those of ``NodePlugin``'s parts.
-        """
+        """The work runs in ``tasks``, which outlives the kubelet's calls."""
         self._boot_id = boot_id
         self._checkpoint = checkpoint
         self._executor = executor
         self._offer = offer
-        self._survey_cards = survey_cards
-        self._is_missing = is_missing
+        self._surveyor = surveyor
+        self._surveys = surveys
+        self._hardware = hardware
         self._list_uses = list_uses
-        self._build_edits = build_edits
         self.flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=ResourceStoppingError)
         self._used: set[str] = set()
         """The records whose devices a pod was seen with."""
@@ -262,15 +262,15 @@ class ResourceAllocator:
         return None
 
     async def _has_lost(self, record: PreparedClaim) -> bool:
-        await self._survey_cards({device.part.card_uuid for device in record.devices})
-        return any(self._is_missing(record.claim.uid, device) for device in record.devices)
+        await self._surveyor.survey_now({device.part.card_uuid for device in record.devices})
+        return any(self._surveys.is_missing(record.claim.uid, device) for device in record.devices)
 
     def _answer(self, resource: str, records: Sequence[PreparedClaim]) -> ContainerAllocation:
         """Return what a container gets: device nodes, mounts and environment of each device are in the CDI devices."""
         devices = [device for record in records for device in record.devices]
         ids = ",".join(device.share.id.device for device in devices)
         name = "".join(letter if letter.isalnum() else "_" for letter in resource.upper())
-        of_all = dict(entry.split("=", 1) for entry in self._build_edits(devices).env)
+        of_all = dict(entry.split("=", 1) for entry in self._hardware.build_container_edits(devices).env)
         return ContainerAllocation(
             cdi_devices=tuple(each for device in devices for each in device.cdi_ids),
             environment={**of_all, f"KERF_RESOURCE_{name}": ids},

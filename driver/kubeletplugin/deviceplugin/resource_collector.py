@@ -24,12 +24,14 @@ import anyio
 
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.names import ObjectRef
-from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import record_uid
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ListDeviceUses, ResourceAllocator
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
@@ -66,16 +68,15 @@ class ResourceCollector:
         checkpoint: Checkpoint,
         allocator: ResourceAllocator,
         list_uses: ListDeviceUses,
-        is_in_use: Callable[[PreparedDevice], bool],
+        surveys: SurveyTracker,
         clock: Callable[[], float],
     ) -> None:
-        """``is_in_use`` says whether a process uses a device, as far as its hardware can tell."""
         self._settings = settings
         self._cluster = cluster
         self._checkpoint = checkpoint
         self._allocator = allocator
         self._list_uses = list_uses
-        self._is_in_use = is_in_use
+        self._surveys = surveys
         self._clock = clock
         self._seen: dict[str, _Sighting] = {}
         self._absent: dict[str, _Absence] = {}
@@ -159,7 +160,7 @@ class ResourceCollector:
 
     async def _is_contradicted(self, record: PreparedClaim) -> bool:
         """Whether somebody else says that a container has the device. Raises KerfError when nobody can say."""
-        if any(map(self._is_in_use, record.devices)):
+        if any(self._surveys.is_in_use(from_card_part(device.part)) for device in record.devices):
             return True
         seen = self._seen.get(record.claim.uid)
         if seen is None:

@@ -1,7 +1,7 @@
 """The device health service (NodeWatchResources, KEP-4680), every version of it by one implementation."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, Protocol
 
 import anyio
 
@@ -14,36 +14,40 @@ MIN_INTERVAL_S: Final = 0.2
 """Least time between two reports: a claim changes its record four times in its life, and pods come in groups."""
 
 
+class HealthSource(Protocol):
+    """Reports the health of devices."""
+
+    def report_health(self) -> Sequence[DeviceHealth] | None:
+        """Return the health of every device in use; None: there is nothing to report now."""
+        ...
+
+
 class HealthFeed:
     """Streams the health of the devices in use: when it changes, and again before the kubelet lets it expire.
 
     Every report holds every device, so one report covers all changes since the last.
     """
 
-    def __init__(self, report: Callable[[], Sequence[DeviceHealth] | None], *, interval_s: float) -> None:
-        """``report`` returns the health of every device in use; None: there is nothing to report now."""
-        self._report = report
+    def __init__(self, source: HealthSource, *, interval_s: float) -> None:
+        self._source = source
         self._interval_s = interval_s
-        self._change = Notifier()
+        self.change = Notifier()
+        """To be notified when the health of devices in use may have changed: then a report is sent."""
         self._closed = anyio.Event()
 
     @property
     def handlers(self) -> Handlers:
         return dict(stream(row.watch, self.watch) for row in HEALTH_SERVICES)
 
-    def notify(self) -> None:
-        """Have a report sent, because the health of devices in use may have changed."""
-        self._change.notify()
-
     def close(self) -> None:
         """End all streams: a server cannot stop while one of its calls goes on."""
         self._closed.set()
-        self._change.notify()
+        self.change.notify()
 
     async def watch(self, _request: None) -> AsyncIterator[Sequence[DeviceHealth]]:
         while not self._closed.is_set():
-            change = self._change.next_event
-            reports = self._report()
+            change = self.change.next_event
+            reports = self._source.report_health()
             if reports is not None:
                 yield reports
                 with anyio.move_on_after(min(MIN_INTERVAL_S, self._interval_s)):

@@ -7,8 +7,8 @@ published.
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import anyio
@@ -17,19 +17,20 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.devices import Pool
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.api.model.recorded_cards import CardRecord
-from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, OutdatedProcessError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.inventory.devices import (
-    DeviceSet,
     PublishTarget,
     build_device_set,
     selects_partition,
 )
 from kerf_dra.driver.kubeletplugin.inventory.metrics.card_metrics import CardMetrics, CardUse
-from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker, HeldCard, find_lost
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeEvents, NodeState
+from kerf_dra.driver.kubeletplugin.inventory.plugin_resources import PluginResource
+from kerf_dra.driver.kubeletplugin.inventory.state.health import HeldCard, find_lost
 from kerf_dra.driver.kubeletplugin.inventory.state.reservations import ReservationContext, list_in_use
-from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions, KeptOutCards
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import KeptOutCards
+from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.device_attributes import is_describable
 from kerf_dra.driver.partitions.device_names import card_name
@@ -44,7 +45,6 @@ from kerf_dra.driver.partitions.recorded_cards import (
 )
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime import metrics
-from kerf_dra.driver.runtime.notifier import Notifier
 from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 SETTLE_S: Final = 0.2
@@ -78,51 +78,46 @@ class RecordedCards(Protocol):
         ...
 
 
+class TargetSource(Protocol):
+    """Where the devices are published."""
+
+    @property
+    def target(self) -> PublishTarget:
+        """The target of published devices, as far as known now."""
+        ...
+
+
 class DevicePublisher:
     """The publisher of one node's devices."""
 
     def __init__(
         self,
         *,
-        target: Callable[[], PublishTarget],
+        cluster: TargetSource,
         card_executor: CardExecutor,
-        records: Mapping[str, PreparedClaim],
-        publish: Callable[[DeviceSet], None],
-        health_tracker: DeviceHealthTracker,
-        on_health_change: Callable[[], None],
+        state: NodeState,
         settings: Settings,
-        restrictions: DeviceRestrictions | None = None,
+        events: NodeEvents,
+        surveyor: HardwareSurveyor | None = None,
         recorded_cards: RecordedCards | None = None,
         boot_id: str = "",
-        on_discovered: Callable[[Mapping[str, Sequence[Card]], Sequence[HeldCard]], Awaitable[None]] | None = None,
-        on_card_change: Callable[[str], None] = lambda _: None,
-        report: Callable[[EventKind, str, str], None] = lambda *_: None,
     ) -> None:
-        """``records`` is a live view of the records of this node's claims, and ``recorded_cards`` what they say of
-        cards. ``boot_id`` is the ID of this boot; empty: all records are of it.
-
-        ``on_discovered`` is awaited with all cards, by backend, and with those that claims have and that discovery
-        misses, before their devices are computed; ``on_card_change`` is called with the UUID of a card on which
-        something else than its health has changed, and ``report`` with type, reason and message of an event about the
-        node.
+        """``recorded_cards`` is what records say of cards. ``boot_id`` is the ID of this boot; empty: all records are
+        of it. Without a ``surveyor`` cards are published as they are discovered.
         """
-        self._target = target
+        self._cluster = cluster
         self._card_executor = card_executor
-        self._records = records
-        self._publish = publish
-        self._health_tracker = health_tracker
-        self._on_health_change = on_health_change
+        self._state = state
+        self._records = state.records
+        self._health_tracker = state.health
+        self._restrictions = state.restrictions
         self._settings = settings
-        self._restrictions = restrictions
-        self._on_discovered = on_discovered
-        self._on_card_change = on_card_change
-        self._report = report
+        self._events = events
+        self._surveyor = surveyor
         self._recorded_cards = recorded_cards
         self._boot_id = boot_id
         self._found: dict[str, Sequence[Card]] = {}
         """What each backend has listed last."""
-        self._cards: dict[str, list[Card]] = {}
-        """The cards whose devices are published, by backend: besides what it lists, what it misses."""
         self._seen: dict[str, Card] = {}
         """The cards of this process as they were discovered last, with nothing loaded, by UUID."""
         self._record_problems = ProblemLog(_log)
@@ -133,27 +128,11 @@ class DevicePublisher:
         self._unknown_cards = ProblemLog(_log)
         self._kept_out = ProblemLog(_log, logging.INFO)
         self._metrics = CardMetrics(settings.driver_name, settings.node_name)
-        self._change = Notifier()
-        self._changed_at = -math.inf
-        self.refreshed = Notifier()
-        """Notified after each ``refresh``."""
-        self.devices = DeviceSet()
-        """The devices as of the last ``refresh``."""
-
-    @property
-    def cards(self) -> Iterator[Card]:
-        """The cards as of the last ``refresh``."""
-        return (card for cards in self._cards.values() for card in cards)
 
     @property
     def problem(self) -> str | None:
         """The reason why devices may be missing or out of date; None: they are not."""
         return "; ".join(self._problems.messages) or None
-
-    def request_refresh(self) -> None:
-        """Have the devices computed again soon, because something has changed on which they depend."""
-        self._changed_at = anyio.current_time()
-        self._change.notify()
 
     async def refresh(self) -> None:
         """Discover the cards and compute the devices. A backend that fails keeps the cards that it had.
@@ -166,23 +145,16 @@ class DevicePublisher:
                 group.start_soon(self._discover, name)
         self._note_cards()
         missed = self._list_missed()
-        selected = self._select_cards()
-        if self._on_discovered is not None:
-            await self._on_discovered(selected, missed)
-            again = self._select_cards()
-            if again != selected:  # the claims that were listed have some of a card that is kept out
-                selected = again
-                await self._on_discovered(selected, missed)
-        self._cards = {name: [*cards] for name, cards in selected.items()}
+        cards = {name: [*found] for name, found in (await self._survey_new(missed)).items()}
         for held in self._apply_lost(missed):
-            self._cards.setdefault(held.backend, []).append(held.card)
-        taken = _list_taken(self._records.values())
-        if self._restrictions is not None:
-            self._report_kept_out(self._restrictions.kept_out)
-            self._reserve(self._restrictions)
+            cards.setdefault(held.backend, []).append(held.card)
+        self._report_kept_out(self._restrictions.kept_out)
+        self._reserve(cards)
+        devices = self._state.devices
         try:
-            self.devices = build_device_set(
-                self._target(), self._cards, taken, self._health_tracker, self.devices, self._restrictions
+            taken = _list_taken(self._records.values())
+            devices = build_device_set(
+                self._find_target(), cards, taken, self._health_tracker, devices, self._restrictions
             )
         except KerfError as error:
             self._problems.note("inventory", f"the devices cannot be published: {error}")
@@ -190,14 +162,30 @@ class DevicePublisher:
             self._problems.clear("inventory")
         unhealthy = [part for part in self._health_tracker.unhealthy if not self._is_kept_out(part[0])]
         _UNHEALTHY.labels(self._settings.driver_name).set(len(unhealthy))
-        self._metrics.update(self.cards, self._find_use())
-        self.refreshed.notify()
+        known = [card for found in cards.values() for card in found]
+        self._metrics.update(known, self._find_use())
+        self._state.note_devices(devices, known)
+
+    async def _survey_new(self, missed: Sequence[HeldCard]) -> Mapping[str, Sequence[Card]]:
+        """Have new cards surveyed, before their devices are computed; returns those to be published, by backend."""
+        selected = self._select_cards()
+        if self._surveyor is not None:
+            await self._surveyor.meet(selected, missed)
+            again = self._select_cards()
+            if again != selected:  # the claims that were listed have some of a card that is kept out
+                selected = again
+                await self._surveyor.meet(selected, missed)
+        return selected
 
     def _select_cards(self) -> Mapping[str, Sequence[Card]]:
         """Return the discovered cards that are published, by backend."""
-        if self._restrictions is None:
-            return self._found
         return {name: self._restrictions.kept_out.select(name, found) for name, found in self._found.items()}
+
+    def _find_target(self) -> PublishTarget:
+        """Return the target, with binding conditions only while claims are prepared early, which sets them."""
+        is_active = self._state.prepares_early
+        early_load_s = self._settings.early_load_s if is_active else None
+        return replace(self._cluster.target, early_load_s=early_load_s, sets_conditions=is_active)
 
     def _report_kept_out(self, kept_out: KeptOutCards) -> None:
         """Log and report what is new of the cards that are kept out, and which entries are no cards."""
@@ -206,37 +194,35 @@ class DevicePublisher:
         self._kept_out.keep(messages)
         for card_uuid, message in messages.items():
             if self._kept_out.note(card_uuid, message):
-                self._report("Normal", "CardKeptOut", message)
+                self._events.report_node("Normal", "CardKeptOut", message)
 
     def _find_use(self) -> CardUse:
-        restrictions = self._restrictions
         return CardUse(
             claims=_list_taken(record for record in self._records.values() if not record.resource),
             containers=_list_taken(record for record in self._records.values() if record.resource),
-            foreign=restrictions.surveys.list_foreign() if restrictions else (),
-            reserved=restrictions.reservations.idle if restrictions else (),
-            kept_out=restrictions.kept_out if restrictions else None,
+            foreign=self._restrictions.surveys.list_foreign(),
+            reserved=self._restrictions.reservations.idle,
+            kept_out=self._restrictions.kept_out,
         )
 
-    def _reserve(self, restrictions: DeviceRestrictions) -> None:
+    def _reserve(self, cards: Mapping[str, Sequence[Card]]) -> None:
         """Choose which placements are kept for extended resources, before what is published is computed."""
-        target, reservations = self._target(), restrictions.reservations
+        target, reservations = self._find_target(), self._restrictions.reservations
+        drained = self._restrictions.kept_out.drained
         claims = _list_taken(record for record in self._records.values() if not record.resource)
-        state = ReservationContext(
+        context = ReservationContext(
             cards=tuple(
                 card
-                for card in self.cards
-                if card.kind in target.vocabularies and card not in restrictions.kept_out.drained
+                for found in cards.values()
+                for card in found
+                if card.kind in target.vocabularies and card not in drained
             ),
             in_use=list_in_use(self._records.values()),
-            taken=(*claims, *(reservations.claimed or ()), *restrictions.surveys.list_foreign()),
+            taken=(*claims, *(reservations.claimed or ()), *self._restrictions.surveys.list_foreign()),
             can_grow=reservations.claimed is not None,
-            selects=lambda resource, card, partition: selects_partition(resource.selection, target, card, partition),
-            is_healthy=lambda partition: (
-                not (self._health_tracker.build_taints(partition) or restrictions.build_taints(partition))
-            ),
+            rules=_PlacementRules(target, self._state),
         )
-        reservations.update(target.plugin_resources, state)
+        reservations.update(target.plugin_resources, context)
 
     async def run(self) -> None:
         """Publish now and whenever it makes a difference, until cancelled."""
@@ -245,11 +231,12 @@ class DevicePublisher:
         settings = self._settings
         delays = settings.retry.delays()
         while True:
-            change = self._change.next_event
+            change = self._state.changed.next_event
             await self.refresh()
-            if self.devices.pools != published:
-                published = self.devices.pools
-                self._publish(self.devices)
+            devices = self._state.devices
+            if devices.pools != published:
+                published = devices.pools
+                self._state.note_publication(devices)
                 _PUBLISHED.labels(self._settings.driver_name).inc()
                 next_at = anyio.current_time() + settings.publish_min_interval_s
             if self._problems.messages:
@@ -281,14 +268,14 @@ class DevicePublisher:
                 if isinstance(event, HealthChange):
                     self._apply_health_change(event)
                 elif isinstance(event, CardChange):
-                    if not self._is_kept_out(event.card_uuid):
-                        self._on_card_change(event.card_uuid)
+                    if self._surveyor is not None and not self._is_kept_out(event.card_uuid):
+                        self._surveyor.request(event.card_uuid)
                 else:
-                    self.request_refresh()
+                    self._state.request_publication()
 
     def _is_kept_out(self, card_uuid: str) -> bool:
         """Whether nothing of a card is published, because an administrator uses it for something else."""
-        return self._restrictions is not None and self._restrictions.kept_out.is_unpublished(card_uuid)
+        return self._restrictions.kept_out.is_unpublished(card_uuid)
 
     def _apply_health_change(self, change: HealthChange) -> None:
         if self._health_tracker.update(change) and not self._is_kept_out(change.card_uuid):
@@ -299,12 +286,11 @@ class DevicePublisher:
                 change.state,
                 f": {change.reason}" if change.reason else "",
             )
-            self.request_refresh()
-            self._on_health_change()
+            self._state.note_health()
 
     async def _settle(self, latest: float) -> None:
         """Wait until changes pause, by the clock: a notifier would wake this task at every step of every claim."""
-        while anyio.current_time() < (until := min(self._changed_at + SETTLE_S, latest)):  # noqa: ASYNC110  (as said)
+        while anyio.current_time() < (until := min(self._state.changed_at + SETTLE_S, latest)):  # noqa: ASYNC110  (as said)
             await anyio.sleep_until(until)
 
     async def _discover(self, name: str) -> None:
@@ -315,11 +301,13 @@ class DevicePublisher:
         except Exception as error:  # noqa: BLE001  (as above)
             problem = f"backend {name} cannot discover its cards: {error}"
             if self._problems.note(name, problem):
-                self._report("Warning", "CardsNotDiscovered", problem)
+                self._events.report_node("Warning", "CardsNotDiscovered", problem)
             await self._log_unlisted(name, ())
         else:
             if self._problems.clear(name):
-                self._report("Normal", "CardsDiscovered", f"backend {name} has discovered its cards: {len(found)}")
+                self._events.report_node(
+                    "Normal", "CardsDiscovered", f"backend {name} has discovered its cards: {len(found)}"
+                )
             self._found[name] = found
             await self._log_unlisted(name, found)
 
@@ -338,14 +326,13 @@ class DevicePublisher:
         except Exception as error:  # noqa: BLE001  (as above)
             _log.debug("backend %s cannot say which cards are on the bus: %r", name, error)
             return
-        if self._restrictions is not None:
-            unlisted = self._restrictions.kept_out.note_unlisted(name, unlisted)
+        unlisted = self._restrictions.kept_out.note_unlisted(name, unlisted)
         wanted = [card for card in unlisted if not card.is_expected]
         self._unlisted[name].replace(f"no card for claims: {card}; {card.next_step}" for card in wanted)
 
     def _list_missed(self) -> list[HeldCard]:
         """List the cards that claims have and that discovery misses, as they were when they were discovered last."""
-        target = self._target()
+        target = self._cluster.target
         if target.is_network_attached:  # the controller publishes them, and knows whether they are there
             return []
         found = {card.uuid: card for cards in self._found.values() for card in cards}
@@ -412,16 +399,28 @@ class DevicePublisher:
 
     def _apply_lost(self, missed: Sequence[HeldCard]) -> tuple[HeldCard, ...]:
         """Take note of which of the cards ``missed`` are lost; returns those that stay published."""
-        if self._restrictions is None:
-            return tuple(
-                held for held in missed if self._health_tracker.is_lost(held.card.uuid) and held.can_be_published
-            )
         lost = find_lost(missed, self._restrictions.surveys, self._found, self._health_tracker.is_lost)
         if self._health_tracker.replace_lost(lost.reasons):
             for card_uuid, reason in lost.reasons.items():
                 _log.warning("card %s is lost: %s", card_uuid, reason)
-            self._on_health_change()
+            self._state.health_changed.notify()
         return lost.published
+
+
+@dataclass(frozen=True, slots=True)
+class _PlacementRules:
+    """The rules by which placements are kept for extended resources: those by which they are published."""
+
+    target: PublishTarget
+    state: NodeState
+
+    def selects(self, resource: PluginResource, card: Card, partition: Partition) -> bool:
+        """Whether the class of a resource selects a partition."""
+        return selects_partition(resource.selection, self.target, card, partition)
+
+    def is_healthy(self, partition: Partition) -> bool:
+        """Whether a container may get a partition now."""
+        return self.state.find_problem(partition) is None
 
 
 def _list_taken(records: Iterable[PreparedClaim]) -> list[Partition]:

@@ -6,25 +6,24 @@ a device that a claim has is tainted where it would otherwise be withdrawn.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.names import DeviceId
-from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
-from kerf_dra.driver.kube.events import EventKind
+from kerf_dra.api.model.prepared import ClaimState
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeEvents, NodeState
 from kerf_dra.driver.kubeletplugin.inventory.state.health import HeldCard
-from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions
 from kerf_dra.driver.kubeletplugin.inventory.state.surveys import (
-    CameLater,
     CardReplacement,
+    PreparationNotes,
     find_missing,
     find_replacements,
 )
@@ -42,6 +41,14 @@ _QUARANTINED: Final = metrics.gauge(
 )
 
 
+class AllocationSource(Protocol):
+    """What claims have of this node's devices, by the API server's account."""
+
+    async def list_allocated(self) -> Collection[DeviceId] | None:
+        """Return the devices of this node that any claim has; None: it is not known. Raises KerfError."""
+        ...
+
+
 class HardwareSurveyor:
     """The surveyor of one node's cards."""
 
@@ -49,34 +56,26 @@ class HardwareSurveyor:
         self,
         *,
         card_executor: CardExecutor,
-        restrictions: DeviceRestrictions,
-        records: Mapping[str, PreparedClaim],
+        state: NodeState,
         boot_id: str,
-        came_later: CameLater,
+        notes: PreparationNotes,
         settings: Settings,
-        list_allocated: Callable[[], Awaitable[Collection[DeviceId] | None]],
-        report: Callable[[EventKind, str, str], None],
-        on_change: Callable[[], None],
-        on_survey: Callable[[str], None],
+        allocated: AllocationSource,
+        events: NodeEvents,
     ) -> None:
-        """``records`` is a live view. ``list_allocated`` returns the devices of this node that claims have, None where
-        nobody can say, and may raise KerfError. ``report`` takes type, reason and message of an event about the node;
-        ``on_change`` is called when the devices may have changed, ``on_survey`` when a card has been surveyed.
-        """
         self._card_executor = card_executor
-        self._restrictions = restrictions
-        self._surveys = restrictions.surveys
-        self._records = records
+        self._state = state
+        self._restrictions = state.restrictions
+        self._surveys = state.restrictions.surveys
+        self._records = state.records
         self._boot_id = boot_id
-        self._came_later = came_later
+        self._notes = notes
         self._driver = settings.driver_name
         self._interval_s = settings.survey_interval_s
         self._first_survey_s = settings.discovery_timeout_s
         self._first_list_s = settings.claims_sync_timeout_s
-        self._list_allocated = list_allocated
-        self._report = report
-        self._on_change = on_change
-        self._on_survey = on_survey
+        self._allocated = allocated
+        self._events = events
         self._cards: dict[str, tuple[str, Card]] = {}
         self._missed: AbstractSet[str] = frozenset()
         """The cards that claims have and that the latest discovery has missed, by UUID."""
@@ -105,14 +104,25 @@ class HardwareSurveyor:
             else:
                 has_changed = await self._survey_known_card(*self._cards[card_uuid], failures)
             if has_changed:
-                self._on_change()
+                self._state.note_surveys()
         if failures:
             first = failures[0]
             reason = str(first) if isinstance(first, KerfError) else repr(first)
             raise HardwareBusyError(f"it is not known what is left of the prepared devices: {reason}") from first
 
-    def request_stuck(self) -> None:
-        """Have the cards surveyed on which a call hangs or hung: this fails at once, or ends their quarantine."""
+    async def follow_stuck(self) -> None:
+        """Have cards surveyed on which a call hangs or hung, until cancelled: this fails at once, or ends their
+        quarantine.
+        """
+        change = self._card_executor.stuck_changed.next_event
+        self._request_stuck()
+        while True:
+            await change.wait()
+            change = self._card_executor.stuck_changed.next_event
+            self._request_stuck()
+            self._state.note_surveys()
+
+    def _request_stuck(self) -> None:
         for card_uuid in self._card_executor.stuck.keys() | self._surveys.quarantine.keys():
             self.request(card_uuid)
 
@@ -156,7 +166,7 @@ class HardwareSurveyor:
                     next_at = anyio.current_time() + self._interval_s
                     due |= self._cards.keys() | self._list_awaited()
                     if await self._list_if_held():
-                        self._on_change()
+                        self._state.note_surveys()
                 for card_uuid in sorted(due - self._running):
                     self._begin(group, card_uuid)
                 with anyio.move_on_after(max(0.0, next_at - anyio.current_time())):
@@ -166,7 +176,7 @@ class HardwareSurveyor:
         for replacement in replacements:
             if replacement not in self._replacements:
                 _log.warning("%s", replacement)
-                self._report("Warning", "CardReplaced", str(replacement))
+                self._events.report_node("Warning", "CardReplaced", str(replacement))
         self._replacements = frozenset(replacements)
 
     def _begin(self, group: TaskGroup, card_uuid: str, *, is_new: bool = False) -> None:
@@ -185,7 +195,7 @@ class HardwareSurveyor:
                 self._request.notify()
         if changed and not is_new:
             await self._list_if_held()
-            self._on_change()
+            self._state.note_surveys()
 
     async def _survey_known_card(self, backend: str, card: Card, failures: list[Exception] | None = None) -> bool:
         """Survey a card; returns whether anything about its devices has changed. An error goes to ``failures``."""
@@ -193,7 +203,7 @@ class HardwareSurveyor:
 
         def apply(survey: CardSurvey) -> None:
             nonlocal changed
-            changed = self._surveys.update(card, survey, self._records.values(), self._boot_id, self._came_later)
+            changed = self._surveys.update(card, survey, self._records.values(), self._boot_id, self._notes)
 
         try:
             await self._card_executor.survey_under_lock(backend, card.uuid, apply)
@@ -212,7 +222,7 @@ class HardwareSurveyor:
         changed |= self._restrictions.refusals.expire(card.uuid, lambda part: bool(self._surveys.find_held(part)))
         self._count_quarantined()
         self._tell(card, {})
-        self._on_survey(card.uuid)
+        self._state.note_surveyed(card.uuid)
         return changed
 
     async def _look_for(self, card_uuid: str, failures: list[Exception] | None = None) -> bool:
@@ -258,7 +268,7 @@ class HardwareSurveyor:
         if not (self._surveys.has_held or kept_out.needs_list):
             return self._restrictions.allocated.replace(None)
         try:
-            changed = self._restrictions.allocated.replace(await self._list_allocated())
+            changed = self._restrictions.allocated.replace(await self._allocated.list_allocated())
         except KerfError as error:
             self._problems.note("list", f"cannot list which devices claims have, so the last list counts: {error}")
             return False
@@ -276,9 +286,9 @@ class HardwareSurveyor:
         for reason, message in state.items():
             if told.get(reason) != message:
                 _log.warning("%s", message)
-                self._report("Warning", reason, message)
+                self._events.report_node("Warning", reason, message)
         if told and not state:
             message = f"card {card.uuid} is free for claims again"
             _log.info("%s", message)
-            self._report("Normal", "CardFree", message)
+            self._events.report_node("Normal", "CardFree", message)
         self._told[card.uuid] = state

@@ -19,7 +19,12 @@ from kerf_dra.api.kerf.v1alpha1 import GpuSharing
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.controller.classic.node_model import InventoryError, build_node_model
-from kerf_dra.driver.controller.classic.placement import DeviceRequirements, NodeState, RequestedDevice, place_devices
+from kerf_dra.driver.controller.classic.placement import (
+    DeviceRequirements,
+    NodeCardState,
+    RequestedDevice,
+    place_devices,
+)
 from kerf_dra.driver.controller.classic.requirements import merge_parameters
 from kerf_dra.driver.controller.classic.scheduling_contexts import plan_context
 from kerf_dra.driver.controller.classic.usage import ClaimUsage, UsageIndex, build_node_state
@@ -38,11 +43,11 @@ AES = DeviceRequirements(kind="fpga", function="aes-gcm")
 MONITOR = DeviceRequirements(kind="gpu", partition=False, whole=True, monitor=True)
 
 
-def state(*cards: Card, taken: tuple[str, ...] = ()) -> NodeState:
+def state(*cards: Card, taken: tuple[str, ...] = ()) -> NodeCardState:
     return build_node_state(build_node_model(inventory("n1", *cards).spec), [ClaimUsage("n1", taken)])
 
 
-def given_to(found: NodeState, *required: DeviceRequirements) -> list[str] | None:
+def given_to(found: NodeCardState, *required: DeviceRequirements) -> list[str] | None:
     placed = place_devices(
         found, [RequestedDevice("claim", "", number, requirements) for number, requirements in enumerate(required)]
     )

@@ -20,6 +20,7 @@ from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
 from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.runtime import logs, metrics
+from kerf_dra.driver.runtime.notifier import Notifier
 from tests.fakes.cards import gpu
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.harness import LONGEST_S
@@ -41,11 +42,20 @@ class Surveyed(FakeBackend):
         return self.answer
 
 
+class NotifiedCounter(Notifier):
+    """A notifier that counts how often it is notified."""
+
+    times = 0
+
+    def notify(self) -> None:
+        self.times += 1
+        super().notify()
+
+
 class Node:
     """Two cards, and calls on them that hang until ``release`` is set."""
 
     def __init__(self, *, call_timeout_s: float = LONGEST_S) -> None:
-        self.changes = 0
         self.release = threading.Event()
         self.begun = 0
         self.running = 0
@@ -54,9 +64,9 @@ class Node:
             {"fake": self.backend},
             call_timeout_s=call_timeout_s,
             discovery_timeout_s=call_timeout_s,
-            on_change=self._note_change,
             now=lambda: AT,
         )
+        self.stuck_changed = self.executor.stuck_changed = NotifiedCounter()
 
     def hang(self) -> str:
         self.begun += 1
@@ -72,9 +82,6 @@ class Node:
     async def call(self, card: str) -> str:
         async with self.executor.lock(card) as locked:
             return await locked.call("prepare", self.hang)
-
-    def _note_change(self) -> None:
-        self.changes += 1
 
 
 def be_patient(executor: CardExecutor) -> None:
@@ -109,7 +116,7 @@ async def test_a_card_does_one_call_at_a_time_and_different_cards_work_at_the_sa
             await anyio.wait_all_tasks_blocked()
             assert node.running == 2, "the second call for GPU-0 waits"
             node.release.set()
-    assert (node.running, node.executor.stuck, node.changes) == (0, {}, 0)
+    assert (node.running, node.executor.stuck, node.stuck_changed.times) == (0, {}, 0)
 
 
 async def test_a_call_raises_what_its_function_raises_and_sees_the_context_of_its_caller(node: Node) -> None:
@@ -132,7 +139,7 @@ async def test_a_call_that_hangs_keeps_its_card_only_until_it_returns(impatient:
         await node.call("GPU-0")
     reason = "card GPU-0 does not answer: prepare, begun at 2027-01-15T08:00:00Z, has not returned"
     assert dict(node.executor.stuck) == {"GPU-0": reason}
-    assert (node.executor.has_hanging_calls, node.changes) == (True, 1)
+    assert (node.executor.has_hanging_calls, node.stuck_changed.times) == (True, 1)
     node.be_patient()
     with pytest.raises(HardwareBusyError, match=reason):
         await node.call("GPU-0")
@@ -141,7 +148,7 @@ async def test_a_call_that_hangs_keeps_its_card_only_until_it_returns(impatient:
     node.release.set()
     with anyio.fail_after(LONGEST_S):
         await until(lambda: not node.executor.stuck)
-    assert (node.executor.has_hanging_calls, node.changes) == (False, 2)
+    assert (node.executor.has_hanging_calls, node.stuck_changed.times) == (False, 2)
     async with node.executor.lock("GPU-0") as card:
         assert await card.call("survey", lambda: "again") == "again"
 

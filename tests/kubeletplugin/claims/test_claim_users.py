@@ -23,7 +23,7 @@ from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NAMESPACE
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.records import BOOT, device, later, record
+from tests.kubeletplugin.records import BOOT, LATER, device, record
 
 POD = ObjectRef(NAMESPACE, "trainer")
 CONSUMER = ResourceClaimConsumerReference(resource="pods", name="trainer", uid="0a1b2c3d-0001-4abc-8def-000000000001")
@@ -154,7 +154,7 @@ async def test_a_process_on_a_device_that_claims_share_is_that_of_none_in_partic
     one, other = (record(name, device(share=name)) for name in ("one", "other"))
     surveys = SurveyTracker(driver=DRIVER)
     found = FoundPartition(id="gi-1", profile=None, placement=Placement(0, 1), in_use=True)
-    surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0", partitions=(found,)), (one, other), BOOT, later)
+    surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0", partitions=(found,)), (one, other), BOOT, LATER)
     for records, user in (([one, other], None), ([one], "a process uses gpu-0-1g-1gb-at-0")):
         by_uid = {each.claim.uid: each for each in records}
         users = ClaimUsers(
@@ -175,7 +175,7 @@ async def test_a_process_on_any_device_of_a_claim_uses_it(used: str) -> None:
         is_used = used == f"GPU-{index}"
         found = FoundPartition(id="gi-1", profile=None, placement=Placement(0, 1), in_use=is_used)
         survey = CardSurvey(card_uuid=f"GPU-{index}", partitions=(found,))
-        surveys.update(gpu(index), survey, records.values(), BOOT, later)
+        surveys.update(gpu(index), survey, records.values(), BOOT, LATER)
     users = ClaimUsers(records=records, surveys=surveys, list_uses=list_uses, cluster=FakeCluster(), start=start_thread)
     assert await users.find_user(held) == f"a process uses gpu-{used[-1]}-1g-1gb-at-0"
     assert await users.find_user(other) is None

@@ -31,11 +31,11 @@ async def test_of_a_claim_that_is_released_nothing_is_kept_and_of_others_all_is(
         gone, kept = (core.cluster.add(claim(name, device)) for name, device in (("gone", SLICE), ("kept", "gpu-1")))
         for held in (gone, kept):
             await core.preparer.prepare_claim(held)
-        assert all(core.preparer.seen.get(held.uid).pods for held in (gone, kept))
+        assert all(core.seen.get(held.uid).pods for held in (gone, kept))
         await core.preparer.unprepare_claim(gone)
         await core.garbage_collector.collect(set(core.checkpoint.records))
-        assert core.preparer.seen.get(gone.uid).pods == ()
-        assert core.preparer.seen.get(kept.uid).pods
+        assert core.seen.get(gone.uid).pods == ()
+        assert core.seen.get(kept.uid).pods
 
 
 async def test_a_successor_finishes_the_releases_that_wait_for_their_cards(tmp_path: Path) -> None:
@@ -48,6 +48,6 @@ async def test_a_successor_finishes_the_releases_that_wait_for_their_cards(tmp_p
             await core.preparer.unprepare_claim(held)
     async with plugin_core(tmp_path, cluster) as core:
         for card, left in (("GPU-1", {SLICE}), ("GPU-0", set[str]())):
-            core.garbage_collector.finish_releases(card)
-            await core.garbage_collector.collect(core.preparer.suspects.take())
+            core.state.note_surveyed(card)
+            await core.garbage_collector.collect(core.state.suspects.take())
             assert (len(core.checkpoint.records), set(core.backend.made)) == (len(left), left)

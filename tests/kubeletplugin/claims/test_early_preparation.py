@@ -36,6 +36,7 @@ from tests.fakes.claims import DRIVER, claim, ref, result, share_id
 from tests.fakes.cluster import FakeClaimInformer, FakeCluster
 from tests.kubeletplugin.claim_fixture import NODE_DEVICES, SETTINGS, PluginCore, plugin_core
 from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.observed_state import ObservedState
 from tests.kubeletplugin.wait import until
 
 FUNCTION = "fpga-0-aes-at-0"
@@ -63,12 +64,16 @@ class EarlyPreparationFixture:
     """The early preparation of one node with fakes of its surroundings."""
 
     core: PluginCore
-    health_tracker: DeviceHealthTracker
+    state: ObservedState
     early_preparer: EarlyPreparer
     clock: list[float]
     """One entry: monotonic seconds."""
     now: list[float]
     """The same for Unix time."""
+
+    @property
+    def health_tracker(self) -> DeviceHealthTracker:
+        return self.state.health
 
     @property
     def cluster(self) -> FakeCluster:
@@ -102,24 +107,26 @@ async def early_preparation(
     root: Path, *, retry_s: float = 15, ask_again_s: float = ASK_AGAIN_S
 ) -> AsyncIterator[EarlyPreparationFixture]:
     clock, now = [10.0], [1000.0]
-    health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: now[0], clock=lambda: clock[0])
     async with plugin_core(root, FakeCluster()) as core, anyio.create_task_group() as group:
         group.cancel_scope.deadline = anyio.current_time() + LONGEST_S
+        state = ObservedState(
+            core.state.records, devices=core.state.devices, now=lambda: now[0], clock=lambda: clock[0]
+        )
+        state.suspects = core.state.suspects
         early_preparer = EarlyPreparer(
             settings=dataclasses.replace(SETTINGS, load_retry_s=retry_s),
-            publisher=core.publisher,
+            state=state,
             cluster=core.cluster,
             preparer=core.preparer,
             status_writer=core.status_writer,
             checkpoint=core.checkpoint,
-            health_tracker=health_tracker,
             now=lambda: now[0],
             retries=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
             ask_again_s=ask_again_s,
         )
         group.start_soon(early_preparer.run)
         await early_preparer.synced.wait()
-        yield EarlyPreparationFixture(core, health_tracker, early_preparer, clock, now)
+        yield EarlyPreparationFixture(core, state, early_preparer, clock, now)
         assert not group.cancel_scope.cancel_called, "what the test waits for never came"
         group.cancel_scope.cancel()
 
@@ -247,14 +254,14 @@ async def test_what_was_loaded_for_a_pod_that_never_came_is_taken_back_at_once(w
         held = waiting("crypto", FUNCTION)
         fixture.allocate(held)
         await until(lambda: bool(fixture.cluster.written))
-        suspicion = fixture.core.preparer.suspects.next_event
+        suspicion = fixture.core.state.suspects.next_event
         if way == "deleted":
             fixture.cluster.remove(ref(held))
             fixture.informer.remove(seen(held))
         else:
             fixture.allocate(claim("crypto", uid="another" if way == "made anew" else ""))
         await suspicion.wait()
-        suspects = fixture.core.preparer.suspects.take()
+        suspects = fixture.core.state.suspects.take()
         assert suspects == {ref(held).uid}
         await fixture.core.garbage_collector.collect(suspects)
         assert fixture.made() == [], "without the grace that running pods get"
@@ -303,7 +310,7 @@ async def test_a_plugin_that_may_not_tell_stops_making_pods_wait(
     async with early_preparation(tmp_path) as fixture:
         fixture.cluster.write_errors.append(refused)
         fixture.allocate(waiting("crypto", FUNCTION))
-        await until(lambda: not fixture.early_preparer.is_active)
+        await until(lambda: not fixture.state.prepares_early)
         assert "as claims cannot be written: " in caplog.text
 
 
@@ -313,7 +320,7 @@ async def test_a_refused_write_stops_it_for_a_while_only(tmp_path: Path) -> None
         fixture.cluster.write_errors.append(ForbiddenError("PATCH", 403, "Forbidden", "a webhook"))
         fixture.allocate(waiting("crypto", FUNCTION))
         await until(lambda: bool(fixture.cluster.written))
-        assert fixture.early_preparer.is_active
+        assert fixture.state.prepares_early
         assert fixture.to_reported_devices()[0][:2] == ("crypto", LOADED)
 
 

@@ -77,13 +77,13 @@ async def test_an_end_that_the_api_server_itself_contradicts_takes_nothing_and_i
             assert await look(core, number) == ["other", "training"]
         assert set(core.backend.made) == {SLICE, "gpu-1"}
         [(_, _, reason, message)] = cluster.reported
-        assert (reason, core.changes) == ("ClaimOrphaned", ["orphans"])
+        assert (reason, core.state.noted["orphans"]) == ("ClaimOrphaned", 1)
         assert f"says the API server, and contradicts itself: {why}" in message
         assert set(core.orphaned.claim_uids) == {held.uid}
         cluster.lies = False
         for number in (1200, 1215):  # its cache is asked first, perhaps
             assert await look(core, number) == ["other", "training"]
-        assert (set(core.orphaned.claim_uids), core.changes) == (set(), ["orphans"] * 2)
+        assert (set(core.orphaned.claim_uids), core.state.noted["orphans"]) == (set(), 2)
         cluster.remove(held)
         for number in range(ANSWERS_ALONE + 1):
             await look(core, 4000 + number * GRACE_S)

@@ -31,7 +31,7 @@ from kerf_dra.driver.partitions.records import from_card_part
 from tests.fakes.claims import DRIVER, claim
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import CARDS, GRACE_S, SETTINGS, PluginCore, plugin_core
-from tests.kubeletplugin.records import BOOT, device, later, record
+from tests.kubeletplugin.records import BOOT, LATER, device, record
 
 SLICE = "gpu-0-1g-1gb-at-0"
 
@@ -234,7 +234,7 @@ async def test_a_claim_in_the_way_of_another_is_suspected(tmp_path: Path) -> Non
         await core.preparer.prepare_claim(first)
         with pytest.raises(DeviceInUseError):
             await core.preparer.prepare_claim(second)
-        assert core.preparer.suspects.take() == {first.uid}
+        assert core.state.suspects.take() == {first.uid}
 
 
 async def test_a_release_whose_card_is_away_succeeds_and_is_finished_once_the_card_is_surveyed(tmp_path: Path) -> None:
@@ -247,11 +247,11 @@ async def test_a_release_whose_card_is_away_succeeds_and_is_finished_once_the_ca
         record = core.checkpoint.get(held.uid)
         assert record is not None
         assert (record.state, core.store.names()) == (ClaimState.RELEASING, [])
-        core.garbage_collector.finish_releases("GPU-1")
-        assert core.preparer.suspects.take() == set(), "another card"
+        core.state.note_surveyed("GPU-1")
+        assert core.state.suspects.take() == set(), "another card"
         for expected in (["training"], []):  # away once more, then there; its claim exists all the while
-            core.garbage_collector.finish_releases("GPU-0")
-            await core.garbage_collector.collect(core.preparer.suspects.take())
+            core.state.note_surveyed("GPU-0")
+            await core.garbage_collector.collect(core.state.suspects.take())
             assert [each.claim.name for each in core.checkpoint.records.values()] == expected
         assert core.backend.made == {}
 
@@ -269,8 +269,8 @@ async def test_a_claim_whose_device_a_process_keeps_ends_after_some_tries_and_is
         await core.preparer.unprepare_claim(held)
         assert caplog.text.count("unprepared, but the release waits for a process to end: ") == 1
         for expected in (["training"], ["training"], []):
-            core.garbage_collector.finish_releases("GPU-0")
-            await core.garbage_collector.collect(core.preparer.suspects.take())
+            core.state.note_surveyed("GPU-0")
+            await core.garbage_collector.collect(core.state.suspects.take())
             assert [each.claim.name for each in core.checkpoint.records.values()] == expected
         assert caplog.text.count("unprepared, but ") == 1, "told once"
         assert core.backend.made == {}
@@ -287,7 +287,7 @@ async def test_a_claim_that_is_prepared_again_after_some_tries_is_tried_as_often
                 with pytest.raises(DevicesFailedError, match="in use by process 4711"):
                     await core.preparer.unprepare_claim(held)
             await core.preparer.unprepare_claim(held)
-            assert bool(core.preparer.deferred) == (refused == HELD_TRIES)
+            assert bool(core.state.deferred) == (refused == HELD_TRIES)
 
 
 async def test_hardware_that_is_busy_for_another_reason_is_not_given_up(tmp_path: Path) -> None:
@@ -307,8 +307,8 @@ async def test_a_claim_that_is_prepared_again_while_its_release_waits_keeps_its_
         core.backend.fail("unprepare", SLICE, CardAbsentError("card GPU-0 fell off the bus"))
         await core.preparer.unprepare_claim(held)
         await core.preparer.prepare_claim(held)
-        core.garbage_collector.finish_releases("GPU-0")
-        await core.garbage_collector.collect(core.preparer.suspects.take())
+        core.state.note_surveyed("GPU-0")
+        await core.garbage_collector.collect(core.state.suspects.take())
         assert [each.state for each in core.checkpoint.records.values()] == [ClaimState.PREPARED]
 
 
@@ -320,11 +320,11 @@ async def test_a_release_that_waits_for_one_card_keeps_no_other_from_claims(tmp_
         await core.preparer.unprepare_claim(held)
         assert set(core.backend.made) == {SLICE}
         await core.preparer.prepare_claim(core.cluster.add(claim("next", "gpu-1")))
-        core.garbage_collector.finish_releases("GPU-0")
-        await core.garbage_collector.collect(core.preparer.suspects.take())
+        core.state.note_surveyed("GPU-0")
+        await core.garbage_collector.collect(core.state.suspects.take())
         assert set(core.backend.made) == {"gpu-1"}
         assert [each.claim.name for each in core.checkpoint.records.values()] == ["next"]
-        assert core.preparer.deferred == set(), "it waits for nothing any more"
+        assert core.state.deferred == set(), "it waits for nothing any more"
 
 
 async def test_what_an_earlier_boot_made_needs_no_card_to_be_released(tmp_path: Path) -> None:
@@ -476,11 +476,11 @@ async def test_a_claim_that_is_there_again_is_no_orphan(tmp_path: Path) -> None:
         await look(core, 0)
         await look(core, GRACE_S)
         assert set(core.orphaned.claim_uids) == {held.uid}
-        assert core.changes == ["orphans"], "its devices are tainted at once"
+        assert core.state.noted["orphans"] == 1, "its devices are tainted at once"
         core.cluster.add(claim("training", SLICE))
         assert await look(core, GRACE_S + 1) == ["training"]
         assert set(core.orphaned.claim_uids) == set()
-        assert core.changes == ["orphans"] * 2, "and no longer, at once"
+        assert core.state.noted["orphans"] == 2, "and no longer, at once"
 
 
 async def test_a_claim_without_a_reservation_that_a_pod_still_uses_waits_for_the_kubelet(tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ def survey(core: PluginCore, *, in_use: bool) -> None:
     part = from_card_part(core.checkpoint.records["uid-of-training"].devices[0].part)
     found = FoundPartition(id="gi-1", profile=part.profile, placement=part.placement, in_use=in_use)
     core.surveys.update(
-        CARDS[0], CardSurvey(card_uuid="GPU-0", partitions=(found,)), core.checkpoint.records.values(), BOOT, later
+        CARDS[0], CardSurvey(card_uuid="GPU-0", partitions=(found,)), core.checkpoint.records.values(), BOOT, LATER
     )
 
 

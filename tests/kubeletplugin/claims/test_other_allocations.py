@@ -13,7 +13,7 @@ from kerf_dra.driver.partitions.records import from_card_part
 from tests.fakes.claims import claim
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import CARDS, GRACE_S, PluginCore, plugin_core
-from tests.kubeletplugin.records import BOOT, later
+from tests.kubeletplugin.records import BOOT, LATER
 
 SLICE = "gpu-0-1g-1gb-at-0"
 USED = (ClaimUse(claim=ObjectRef("default", "training"), pod=ObjectRef("default", "trainer")),)
@@ -38,12 +38,12 @@ async def test_a_claim_gets_its_new_devices_while_the_release_of_its_old_ones_wa
         await core.preparer.prepare_claim(held)
         assert set(core.backend.made) == {SLICE, "gpu-1"}
         core.backend.fail("unprepare", SLICE, away)
-        core.garbage_collector.finish_releases("GPU-0")
-        await core.garbage_collector.collect(core.preparer.suspects.take())
+        core.state.note_surveyed("GPU-0")
+        await core.garbage_collector.collect(core.state.suspects.take())
         assert set(core.backend.made) == {SLICE, "gpu-1"}, "still away"
     async with plugin_core(tmp_path, cluster) as core:
-        core.garbage_collector.finish_releases("GPU-0")
-        await core.garbage_collector.collect(core.preparer.suspects.take())
+        core.state.note_surveyed("GPU-0")
+        await core.garbage_collector.collect(core.state.suspects.take())
         assert set(core.backend.made) == {"gpu-1"}
         await core.preparer.unprepare_claim(held)
         assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
@@ -57,7 +57,7 @@ async def test_what_a_claim_had_before_it_was_allocated_otherwise_is_kept_for_a_
         core.uses.uses = USED
         core.cluster.add(claim("training", "gpu-1"))
         await core.preparer.prepare_claim(held)
-        await core.garbage_collector.collect(core.preparer.suspects.take())
+        await core.garbage_collector.collect(core.state.suspects.take())
         await look(core, GRACE_S - 1)
         assert set(core.backend.made) == {SLICE, "gpu-1"}
         await look(core, GRACE_S)
@@ -98,7 +98,7 @@ async def test_what_a_claim_had_before_is_kept_while_a_process_uses_it(tmp_path:
         partition = from_card_part(core.checkpoint.records[held.uid].devices[0].part)
         used = FoundPartition(id="gi-1", profile=partition.profile, placement=partition.placement, in_use=True)
         survey = CardSurvey(card_uuid="GPU-0", partitions=(used,))
-        core.surveys.update(CARDS[0], survey, core.checkpoint.records.values(), BOOT, later)
+        core.surveys.update(CARDS[0], survey, core.checkpoint.records.values(), BOOT, LATER)
         core.cluster.add(claim("training", "gpu-1"))
         await core.preparer.prepare_claim(held)
         await look(core, 0)

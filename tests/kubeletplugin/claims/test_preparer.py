@@ -48,7 +48,7 @@ async def test_a_release_that_fails_for_two_reasons_does_not_pass_for_one_that_w
         core.backend.fail("unprepare", OTHER, HardwareBusyError("busy"))
         with pytest.raises(DevicesFailedError, match="busy"):
             await core.preparer.unprepare_claim(held)
-        assert core.preparer.deferred == set()
+        assert core.state.deferred == set()
         await core.preparer.unprepare_claim(held)
         assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
 

@@ -23,14 +23,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
-from kerf_dra.driver.kubeletplugin.inventory.state.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
-    DeviceRestrictions,
-    KnownAllocations,
-    OrphanedDevices,
-    UnusableDevices,
-)
-from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import MAX_EVICTING, REFUSALS
 from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.scheduling.extended_resources import EXTENDED_CLAIM
@@ -38,7 +31,8 @@ from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NAMESPACE, claim, ref
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.harness import LONGEST_S
-from tests.kubeletplugin.records import device, record
+from tests.kubeletplugin.observed_state import ObservedState
+from tests.kubeletplugin.records import LATER, device, record
 from tests.kubeletplugin.wait import until
 
 DEPLOYMENT = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="uid-of-web", controller=True)
@@ -52,29 +46,29 @@ class Records:
         self.records: dict[str, PreparedClaim] = {}
 
 
+class RequestedSurveys(list[str]):
+    """The cards that are to be surveyed, by UUID."""
+
+    def request(self, card_uuid: str) -> None:
+        self.append(card_uuid)
+
+
 class Node:
     """A node whose hardware refuses, and what follows."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
         self.checkpoint = Records()
-        self.surveyed: list[str] = []
-        self.changes = 0
-        self.tracker = RefusalTracker(driver=DRIVER, now=lambda: 1000)
-        self.restrictions = DeviceRestrictions(
-            orphaned=OrphanedDevices(driver=DRIVER),
-            unusable=UnusableDevices(driver=DRIVER),
-            surveys=SurveyTracker(driver=DRIVER),
-            refusals=self.tracker,
-            allocated=KnownAllocations(self.checkpoint.records),
-        )
+        self.surveyed = RequestedSurveys()
+        self.state = ObservedState(self.checkpoint.records, clock=lambda: 1000)
+        self.restrictions = self.state.restrictions
+        self.tracker = self.restrictions.refusals
         self.refused = RefusedClaims(
             cluster=self.cluster,
             checkpoint=self.checkpoint,  # type: ignore[arg-type]
-            restrictions=self.restrictions,
+            state=self.state,
             driver=DRIVER,
-            survey=self.surveyed.append,
-            on_change=self._change,
+            surveyor=self.surveyed,  # type: ignore[arg-type]
             recheck_s=0.001,
         )
 
@@ -98,7 +92,7 @@ class Node:
         """Let a survey find that somebody else has the partition at ``start``."""
         found = FoundPartition(id="by-hand", profile="1g.1gb", placement=Placement(start, 1))
         survey = CardSurvey(card_uuid="GPU-0", partitions=(found,))
-        self.restrictions.surveys.update(gpu(0), survey, (), "boot", lambda *_: False)
+        self.restrictions.surveys.update(gpu(0), survey, (), "boot", LATER)
 
     def put(self, made: ResourceClaim) -> None:
         self.cluster.add(made)
@@ -111,9 +105,6 @@ class Node:
     def effect(self, start: int = 0) -> str:
         taints = self.tracker.build_taints(from_card_part(refused(start).part))
         return taints[0].effect if taints else ""
-
-    def _change(self) -> None:
-        self.changes += 1
 
 
 def refused(start: int = 0) -> PreparedDevice:
@@ -140,7 +131,7 @@ async def test_a_pod_with_an_owner_is_evicted_after_the_third_refusal_and_not_be
         node.refuse(held, times=1)
         await until(lambda: bool(node.effect()))
     assert node.effect() == "NoExecute"
-    assert node.changes == 1
+    assert node.state.noted["refusals"] == 1
     message = (
         f"the hardware keeps refusing gpu-0-1g-1gb-at-0: {REASON}; the pod is evicted, so that its owner replaces it "
         "elsewhere"
@@ -318,7 +309,7 @@ async def test_a_device_that_is_to_be_prepared_is_known_to_be_allocated() -> Non
     node.restrictions.allocated.replace(())
     node.refuse(held, times=1)
     assert node.restrictions.allocated.has(refused().share.id)
-    assert node.changes == 1
+    assert node.state.noted["refusals"] == 1
 
 
 async def test_a_success_ends_the_count() -> None:

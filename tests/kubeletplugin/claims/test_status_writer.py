@@ -38,6 +38,7 @@ from tests.fakes.claims import CONFIGURATIONS, DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.claim_fixture import CARDS, NODE_DEVICES
+from tests.kubeletplugin.observed_state import ObservedState
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 BOOT = "boot-1"
@@ -105,9 +106,8 @@ def build_fixture(root: Path) -> WriterFixture:
             driver=DriverName(DRIVER),
             boot_id=BOOT,
             cluster=cluster,
-            records=records,
+            state=ObservedState(records, devices=NODE_DEVICES),
             hardware=hardware,
-            find_device=NODE_DEVICES.find,
             now=lambda: 1000.0,
             removal_s=REMOVAL_S,
             seen=SeenClaims(),

@@ -30,6 +30,7 @@ from kerf_dra.driver.kube.http.errors import ConflictError
 from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import DiscoveredDeviceOffer
 from kerf_dra.driver.runtime.notifier import Notifier
 from tests.conftest import PROFILE
+from tests.kubeletplugin.observed_state import ObservedState
 
 HISTORIES = {"long": 500, "all": 10_000}.get(PROFILE, settings().max_examples)
 """Races that need three nodes at one step are rare: each history costs 40 ms."""
@@ -151,7 +152,9 @@ class UserMachine(RuleBasedStateMachine):
     def _start(self, name: str) -> Node:
         source = Source(self.server)
         devices: Any = SimpleNamespace(find=lambda _: True)
-        return Node(name, source, DiscoveredDeviceOffer(source, driver=DRIVER, node=name, devices=lambda: devices))
+        return Node(
+            name, source, DiscoveredDeviceOffer(source, driver=DRIVER, node=name, state=ObservedState(devices=devices))
+        )
 
     # -- what nodes see
 

@@ -29,6 +29,7 @@ from tests.kubeletplugin.deviceplugin.test_device_users import (
     Source,
     prepared,
 )
+from tests.kubeletplugin.observed_state import ObservedState
 
 FIRST, SECOND = NAMES
 THIS = RESOURCES[1]
@@ -60,7 +61,7 @@ class Place:
         self.source = ContendedSource(self.server, errors)
         offered = SimpleNamespace(partition=PART, backend="discovered")
         devices: Any = SimpleNamespace(find=lambda id_: offered if id_.device in ready else None)
-        self.offer = DiscoveredDeviceOffer(self.source, driver=DRIVER, node=node, devices=lambda: devices)
+        self.offer = DiscoveredDeviceOffer(self.source, driver=DRIVER, node=node, state=ObservedState(devices=devices))
         self.node = Node(node, self.source, self.offer)
 
     def configure(self, **spec: Any) -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError
 from kerf_dra.driver.kubeletplugin.deviceplugin.placements import PlacementOffer
-from kerf_dra.driver.kubeletplugin.inventory.state.reservations import ReservationContext, Reservations
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import ReservationContext
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import CARDS, NODE_DEVICES
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, resource
+from tests.kubeletplugin.observed_state import ObservedState, SmallestGpus
 from tests.kubeletplugin.records import device, record
 
 FIRST, SECOND = "gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-1"
@@ -17,25 +18,23 @@ FIRST, SECOND = "gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-1"
 
 @pytest.fixture
 def offer() -> PlacementOffer:
-    reservations = Reservations()
+    state = ObservedState(devices=NODE_DEVICES)
+    state.cards = CARDS
+    reservations = state.restrictions.reservations
     context = ReservationContext(
         cards=CARDS,
         in_use={},
         taken=(),
         can_grow=True,
-        selects=lambda _, card, partition: card.kind == "gpu" and partition.profile == "1g.1gb",
-        is_healthy=lambda _: True,
+        rules=SmallestGpus(),
     )
     reservations.update((resource("1g.1gb", 1),), context)
     reservations.confirm(reservations.partitions)
     nothing: Any = None
     return PlacementOffer(
         checkpoint=nothing,
-        reservations=reservations,
-        target=lambda: FakeCluster().target,
-        devices=lambda: NODE_DEVICES,
-        cards=lambda: {card.uuid: card for card in CARDS},
-        find_problem=lambda _: None,
+        state=state,
+        cluster=FakeCluster(),
     )
 
 

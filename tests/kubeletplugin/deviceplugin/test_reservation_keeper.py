@@ -12,7 +12,7 @@ from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSlic
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import DriverName
 from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper, are_complete
-from kerf_dra.driver.kubeletplugin.inventory.state.reservations import ReservationContext, Reservations
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import ReservationContext
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.claims import DRIVER, claim
@@ -20,6 +20,7 @@ from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import CARDS, NODE_DEVICES, SETTINGS
 from tests.kubeletplugin.deviceplugin.node import resource
 from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.observed_state import ObservedState, SmallestGpus
 from tests.kubeletplugin.wait import until
 from tests.runtime.counted_notifier import CountedNotifier
 
@@ -37,26 +38,33 @@ class SlicedCluster(FakeCluster):
         return self.slices
 
 
+class ChoosingState(ObservedState):
+    """A state that has placements chosen at once when it is asked for a publication."""
+
+    def __init__(self, choose: Callable[[], None]) -> None:
+        super().__init__(devices=NODE_DEVICES)
+        self.cards = CARDS
+        self._choose = choose
+
+    def request_publication(self) -> None:
+        super().request_publication()
+        self._choose()
+
+
 class KeeperFixture:
     """The keeper of a node that offers two small partitions."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = SlicedCluster()
         self.changed = CountedNotifier()
-        self.reservations = Reservations(changed=self.changed)
-        self.refreshes = 0
+        self.state = ChoosingState(self.choose)
+        self.reservations = self.state.restrictions.reservations
+        self.reservations.changed = self.changed
         self.keeper = ReservationKeeper(
             settings=replace(SETTINGS, device_plugins_dir=folder, retry=RETRY, reservation_retry_s=0.02),
             cluster=self.cluster,
-            reservations=self.reservations,
-            devices=lambda: NODE_DEVICES,
-            cards=lambda: {card.uuid: card for card in CARDS},
-            request_refresh=self.refresh,
+            state=self.state,
         )
-        self.choose()
-
-    def refresh(self) -> None:
-        self.refreshes += 1
         self.choose()
 
     def choose(self) -> None:
@@ -67,8 +75,7 @@ class KeeperFixture:
             in_use={},
             taken=claimed or (),
             can_grow=claimed is not None,
-            selects=lambda _, card, partition: card.kind == "gpu" and partition.profile == "1g.1gb",
-            is_healthy=lambda _: True,
+            rules=SmallestGpus(),
         )
         self.reservations.update((resource("1g.1gb", 2),), context)
 
@@ -123,7 +130,9 @@ async def test_what_is_in_no_slice_and_no_claim_is_listed(tmp_path: Path) -> Non
     fixture.cluster.add(claim("theirs", CLAIMED))
     await fixture.run(lambda: len(fixture.listed) == 2)
     assert {each.profile for each in fixture.reservations.claimed or ()} == {"2g.2gb"}
-    assert fixture.refreshes == 1, "once what claims have is known, and for nothing that stays the same"
+    assert fixture.state.noted["publication"] == 1, (
+        "once what claims have is known, and for nothing that stays the same"
+    )
     rounds = fixture.changed.rounds
     await fixture.run(lambda: fixture.changed.rounds > rounds + 1)
     assert fixture.cluster.reported == [], "nothing is missing"

@@ -18,6 +18,8 @@ from kerf_dra.api.podresources.v1 import DeviceUse
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import record_uid
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_collector import ResourceCollector
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
+from tests.fakes.claims import DRIVER
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import SETTINGS
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, OfferingNode, offering_node
@@ -224,7 +226,7 @@ class Collection:
             checkpoint=checkpoint,
             allocator=allocator,
             list_uses=self._list_uses,
-            is_in_use=lambda _: False,
+            surveys=SurveyTracker(driver=DRIVER),
             clock=lambda: self.now,
         )
 

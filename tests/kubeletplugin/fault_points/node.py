@@ -267,7 +267,6 @@ class Node:
                         checkpoint,
                         boot_id=self.boot_id,
                         tasks=tasks,
-                        on_health_change=lambda: None,
                         list_uses=self._list_uses,
                     )
                     await plugin.initialize()

@@ -118,19 +118,19 @@ class CountingReporter:
 
     computed = 0
 
-    def report(self) -> tuple[DeviceHealth, ...]:
+    def report_health(self) -> tuple[DeviceHealth, ...]:
         self.computed += 1
         return ()
 
 
 async def test_changes_that_follow_at_once_are_told_together() -> None:
     reporter = CountingReporter()
-    feed = HealthFeed(reporter.report, interval_s=60)
+    feed = HealthFeed(reporter, interval_s=60)
     async with anyio.create_task_group() as kubelet:
         kubelet.start_soon(_read_to_the_end, feed)
         await until(lambda: reporter.computed == 1)
         for _ in range(100):
-            feed.notify()
+            feed.change.notify()
             await anyio.lowlevel.checkpoint()
         await until(lambda: reporter.computed > 1)
         feed.close()

@@ -17,8 +17,8 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState, UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
+from kerf_dra.driver.kubeletplugin.cluster.base import follow_publication
 from kerf_dra.driver.kubeletplugin.inventory.publisher import BUS_S, MAX_SETTLE_S, SETTLE_S, DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import KeptOutCards, KnownAllocations
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.geometry import Card, Partition
@@ -29,6 +29,7 @@ from tests.fakes.cards import GPU_MODEL, fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
+from tests.kubeletplugin.observed_state import ObservedState, ReportedEvents
 from tests.kubeletplugin.records import device, record
 from tests.kubeletplugin.wait import until
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -62,24 +63,20 @@ class Node:
     ) -> None:
         self.gpus = backend([gpu(0)])
         self.fpgas = FakeBackend([fpga(0)])
-        self.health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0, clock=anyio.current_time)
         self.cluster = FakeCluster()
-        self.told = 0
-        self.events: list[tuple[str, str, str]] = []
-        """Type, reason and message of each event about the node."""
+        self.events = ReportedEvents()
         self.records: dict[str, PreparedClaim] = {}
+        self.state = ObservedState(self.records, clock=anyio.current_time)
+        self.health_tracker = self.state.health
         self.publisher = DevicePublisher(
-            target=lambda: self.cluster.target,
+            cluster=self.cluster,
             card_executor=CardExecutor(
                 {"gpus": self.gpus, "fpgas": self.fpgas},
                 call_timeout_s=60,
                 discovery_timeout_s=60,
                 start=lambda work: work()(),
             ),
-            records=self.records,
-            publish=self.cluster.publish,
-            health_tracker=self.health_tracker,
-            on_health_change=self._hear,
+            state=self.state,
             settings=Settings(
                 node_name=NODE,
                 family=GPU,
@@ -89,24 +86,22 @@ class Node:
                 survey_interval_s=10,
                 retry=retry,
             ),
-            report=lambda *event: self.events.append(event),
+            events=self.events,
         )
 
     @property
     def whole_cards(self) -> set[str]:
-        published = self.publisher.devices.published.values()
+        published = self.state.devices.published.values()
         return {
             id_.device for stock in published for id_, offered in stock.devices.items() if offered.partition.is_whole
         }
-
-    def _hear(self) -> None:
-        self.told += 1
 
 
 @asynccontextmanager
 async def running(node: Node) -> AsyncIterator[None]:
     """Run the publisher, which has published the devices."""
     async with anyio.create_task_group() as group:
+        group.start_soon(follow_publication, node.cluster, node.state)
         group.start_soon(node.publisher.run)
         await until(lambda: len(node.cluster.published) == 1)
         yield
@@ -137,7 +132,7 @@ async def test_a_discovery_that_fails_is_tried_again_soon_and_never_later_than_c
     async with running(node):
         for _ in range(2):
             node.gpus.asked_at.clear()
-            node.publisher.request_refresh()
+            node.state.request_publication()
             await anyio.sleep(36)
             pauses = [later - earlier for earlier, later in pairwise(node.gpus.asked_at)]
             assert pauses[-5:] == pytest.approx([2, 4, 8, 10, 10])
@@ -172,7 +167,7 @@ async def test_a_lost_card_of_a_claim_stays_published_with_its_taint_though_it_i
     """Nobody evicts the pod of a device that is withdrawn (kubernetes/kubernetes#140802)."""
     node = Node()
     if held:
-        node.records["uid"] = record("training")
+        node.records["uid"] = record("training", device(backend="gpus"))
     await node.publisher.refresh()
     node.gpus.cards = []
     if lost:
@@ -183,7 +178,7 @@ async def test_a_lost_card_of_a_claim_stays_published_with_its_taint_though_it_i
     assert ("gpu-0" in node.whole_cards) == is_published
     effects = {
         taint.effect
-        for pool in node.publisher.devices.pools
+        for pool in node.state.devices.pools
         for slice_ in pool.slices
         for device in slice_.devices
         if device.name.startswith("gpu-")
@@ -218,7 +213,7 @@ async def test_of_several_lost_cards_those_stay_that_claims_have_and_no_other_ca
     node.gpus.cards = [dataclasses.replace(gpu(1), uuid="GPU-new")]
     await node.publisher.refresh()
     assert node.whole_cards == {"gpu-0", "gpu-1", "gpu-2", "fpga-0"}
-    uuids = {card.uuid for inputs in node.publisher.devices.inputs for card in inputs.cards}
+    uuids = {card.uuid for inputs in node.state.devices.inputs for card in inputs.cards}
     assert uuids == {"GPU-0", "GPU-new", "GPU-2", "FPGA-0"}
 
 
@@ -226,7 +221,7 @@ async def test_while_nothing_can_be_published_nobody_looks_at_the_hardware() -> 
     node = Node(min_interval_s=60)
     async with running(node):
         node.fpgas.cards = []
-        node.publisher.request_refresh()
+        node.state.request_publication()
         await anyio.sleep(2 * SETTLE_S)
         assert node.whole_cards == {"gpu-0", "fpga-0"}
 
@@ -235,7 +230,7 @@ async def test_a_change_is_published_once_it_can_be() -> None:
     node = Node(min_interval_s=0.01)
     async with running(node):
         node.fpgas.cards = []
-        node.publisher.request_refresh()
+        node.state.request_publication()
         await until(lambda: len(node.cluster.published) == 2)
         assert node.whole_cards == {"gpu-0"}
 
@@ -246,7 +241,7 @@ async def test_a_load_failure_ends_at_its_time_though_nothing_else_changes() -> 
     async with running(node):
         begun = anyio.current_time()
         node.health_tracker.record_load_failure(Partition(kind="fpga", card_uuid="FPGA-0"), "busy", 5)
-        node.publisher.request_refresh()
+        node.state.request_publication()
         await until(lambda: len(node.cluster.published) == 3)
         assert not node.health_tracker.has_taints
         assert 5 <= anyio.current_time() - begun < 5 + MAX_SETTLE_S, "discoveries are 60 s apart"
@@ -257,7 +252,7 @@ async def test_changes_that_follow_each_other_are_published_when_they_pause() ->
     async with running(node):
         node.fpgas.cards = []
         for _ in range(5):
-            node.publisher.request_refresh()
+            node.state.request_publication()
             await anyio.sleep(SETTLE_S / 2)
         assert len(node.cluster.published) == 1
         await anyio.sleep(SETTLE_S)
@@ -270,7 +265,7 @@ async def test_changes_that_never_pause_are_published_nevertheless() -> None:
         begun = anyio.current_time()
         node.fpgas.cards = []
         while len(node.cluster.published) == 1:
-            node.publisher.request_refresh()
+            node.state.request_publication()
             await anyio.sleep(SETTLE_S / 2)
             assert anyio.current_time() < begun + MAX_SETTLE_S + SETTLE_S
 
@@ -347,7 +342,7 @@ async def test_a_card_that_another_version_has_described_otherwise_is_published_
     node.health_tracker.update(lost)
     await node.publisher.refresh()
     assert (node.whole_cards, node.publisher.problem) == ({"gpu-0", "fpga-0"}, None)
-    found = node.publisher.devices.find(held.share.id)
+    found = node.state.devices.find(held.share.id)
     assert found is not None
     assert (found.partition, found.attributes["model"].string) == (from_card_part(held.part), model)
 

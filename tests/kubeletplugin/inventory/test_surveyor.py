@@ -14,14 +14,6 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.inventory.state.health import HeldCard
-from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
-    DeviceRestrictions,
-    KnownAllocations,
-    OrphanedDevices,
-    UnusableDevices,
-)
-from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
@@ -30,7 +22,8 @@ from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.hardware import FakeBackend
-from tests.kubeletplugin.records import BOOT, device, later, record
+from tests.kubeletplugin.observed_state import ObservedState, ReportedEvents
+from tests.kubeletplugin.records import BOOT, LATER, device, record
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 INTERVAL_S = 10.0
@@ -61,6 +54,24 @@ class ScriptedBackend(FakeBackend):
         return CardSurvey(card_uuid=card_uuid, partitions=self.found.get(card_uuid, ()))
 
 
+class AllocatedList:
+    """What claims have of the node's devices; a list of it takes a while, or fails."""
+
+    def __init__(self) -> None:
+        self.devices: list[DeviceId] = []
+        self.error: Exception | None = None
+        self.takes_s = 0.0
+        self.lists = 0
+        """How often it was asked for."""
+
+    async def list_allocated(self) -> list[DeviceId]:
+        self.lists += 1
+        await anyio.sleep(self.takes_s)
+        if self.error is not None:
+            raise self.error
+        return self.devices
+
+
 class Node:
     """A node with two cards, and what its surveyor tells others."""
 
@@ -73,36 +84,33 @@ class Node:
             {"fake": self.backend},
             call_timeout_s=CALL_TIMEOUT_S,
             discovery_timeout_s=60,
-            on_change=lambda: self.surveyor.request_stuck(),
             start=self._start,
         )
-        self.restrictions = DeviceRestrictions(
-            orphaned=OrphanedDevices(driver=DRIVER),
-            unusable=UnusableDevices(driver=DRIVER),
-            surveys=SurveyTracker(driver=DRIVER),
-            refusals=RefusalTracker(driver=DRIVER, now=lambda: 0),
-            allocated=KnownAllocations(self.records),
-        )
-        self.allocated: list[DeviceId] = []
-        self.list_error: Exception | None = None
-        self.list_s = 0.0
-        """How long a list takes."""
-        self.lists = 0
-        self.changes = 0
-        self.told: list[tuple[str, str, str]] = []
-        self.finished: list[str] = []
+        self.state = ObservedState(self.records)
+        self.restrictions = self.state.restrictions
+        self.allocated = AllocatedList()
+        self.told = ReportedEvents()
         self.surveyor = HardwareSurveyor(
             card_executor=self.executor,
-            restrictions=self.restrictions,
-            records=self.records,
+            state=self.state,
             boot_id=BOOT,
-            came_later=later,
+            notes=LATER,
             settings=SETTINGS,
-            list_allocated=self._list_allocated,
-            report=lambda *event: self.told.append(event),
-            on_change=self._change,
-            on_survey=self.finished.append,
+            allocated=self.allocated,
+            events=self.told,
         )
+
+    @property
+    def changes(self) -> int:
+        return self.state.noted["surveys"]
+
+    @property
+    def lists(self) -> int:
+        return self.allocated.lists
+
+    @property
+    def finished(self) -> list[str]:
+        return self.state.surveyed_cards
 
     @property
     def foreign(self) -> list[str]:
@@ -115,27 +123,18 @@ class Node:
     async def meet(self) -> None:
         await self.surveyor.meet({"fake": await self.executor.discover("fake")})
 
-    async def _list_allocated(self) -> list[DeviceId]:
-        self.lists += 1
-        await anyio.sleep(self.list_s)
-        if self.list_error is not None:
-            raise self.list_error
-        return self.allocated
-
     def _start(self, work: Work) -> None:
         if self.hanging is None:
             work()()
         else:
             self.hanging.append(work)
 
-    def _change(self) -> None:
-        self.changes += 1
-
 
 @asynccontextmanager
 async def running(node: Node) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
         group.start_soon(node.surveyor.run)
+        group.start_soon(node.surveyor.follow_stuck)
         await anyio.wait_all_tasks_blocked()
         yield
         group.cancel_scope.cancel()
@@ -144,7 +143,7 @@ async def running(node: Node) -> AsyncIterator[None]:
 async def test_what_others_hold_is_known_before_the_cards_are_published() -> None:
     node = Node()
     node.backend.found["GPU-0"] = (HAND_CUT,)
-    node.allocated = [OVERLAPPED]
+    node.allocated.devices = [OVERLAPPED]
     await node.meet()
     assert (node.foreign, node.lists) == (["2g.2gb at 0"], 1)
     assert node.restrictions.allocated.has(OVERLAPPED)
@@ -259,7 +258,7 @@ async def test_a_card_that_is_busy_at_its_first_survey_keeps_no_other_from_being
 async def test_a_list_that_hangs_keeps_no_card_from_being_published() -> None:
     node = Node()
     node.backend.found["GPU-0"] = (HAND_CUT,)
-    node.list_s = 3600
+    node.allocated.takes_s = 3600
     begun = anyio.current_time()
     await node.meet()
     assert anyio.current_time() - begun == SETTINGS.claims_sync_timeout_s
@@ -291,13 +290,13 @@ async def test_a_survey_that_contradicts_itself_is_not_believed() -> None:
 async def test_a_list_that_fails_leaves_the_last_one(caplog: pytest.LogCaptureFixture) -> None:
     node = Node()
     node.backend.found["GPU-0"] = (HAND_CUT,)
-    node.list_error = TransientError("connection refused")
+    node.allocated.error = TransientError("connection refused")
     await node.meet()
     assert node.restrictions.allocated.has(OVERLAPPED), "nobody knows"
     async with running(node):
         await anyio.sleep(3 * INTERVAL_S + 1)
         assert caplog.text.count("cannot list which devices claims have") == 1
-        node.list_error = None
+        node.allocated.error = None
         await anyio.sleep(INTERVAL_S)
         assert not node.restrictions.allocated.has(OVERLAPPED)
         assert node.changes == 1

@@ -26,7 +26,7 @@ from kerf_dra.driver.partitions.slice_limits import MAX_TAINTS_COMBINED, SliceLa
 from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
-from tests.kubeletplugin.records import BOOT, device, later, record
+from tests.kubeletplugin.records import BOOT, LATER, device, record
 
 HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 TARGET = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES)
@@ -49,7 +49,7 @@ def restrictions(
         allocated=KnownAllocations({}),
     )
     partitions = () if survey else (HAND_CUT,)
-    made.surveys.update(card, CardSurvey(card_uuid=card.uuid, partitions=partitions, **survey), (), BOOT, later)
+    made.surveys.update(card, CardSurvey(card_uuid=card.uuid, partitions=partitions, **survey), (), BOOT, LATER)
     made.allocated.replace(None if allocated is None else {name(one) for one in allocated})
     return made
 

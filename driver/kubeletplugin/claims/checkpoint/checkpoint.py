@@ -398,6 +398,10 @@ class DeviceJournal:
         with self._writing:
             self._is_closed = not self.notes
 
+    def sync_record(self) -> None:
+        """Make the claim's record survive a power cut. Raises CheckpointError."""
+        self._checkpoint.sync(self.uid)
+
     def clear(self) -> None:
         """Forget all notes: nothing of the device's prepare is on the hardware. Raises CheckpointError."""
         self._checkpoint.drop_notes(self.uid, self.share)

@@ -19,7 +19,6 @@ from kerf_dra.api.model.names import ShareId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import claim_uid_of
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
-from kerf_dra.driver.kubeletplugin.claims.preparer import SuspectClaims
 from kerf_dra.driver.kubeletplugin.claims.repair.file_repairer import REPAIRS
 from kerf_dra.driver.kubeletplugin.claims.repair.number_repairer import NumberRepairer
 from kerf_dra.driver.kubeletplugin.claims.repair.prepared_records import PreparedRecords
@@ -29,12 +28,10 @@ from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, StepExecuto
 from kerf_dra.driver.kubeletplugin.claims.transitions import ACQUIRE
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import find_end
-from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.records import from_card_part
-from kerf_dra.driver.runtime.notifier import Notifier
 from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
@@ -54,12 +51,10 @@ class DeviceRepairer:
         executor: StepExecutor,
         surveyor: HardwareSurveyor,
         hardware: HardwareExecutor,
-        restrictions: DeviceRestrictions,
-        publisher: DevicePublisher,
+        state: NodeState,
         status_writer: DeviceStatusWriter,
         numbers: NumberRepairer,
         cluster: Cluster,
-        suspects: SuspectClaims,
     ) -> None:
         self._driver = settings.driver_name
         self._interval_s = settings.survey_interval_s
@@ -68,31 +63,22 @@ class DeviceRepairer:
         self._surveyor = surveyor
         self._hardware = hardware
         self._problems = ProblemLog(_log)
-        self._surveys = restrictions.surveys
-        self._unusable = restrictions.unusable
-        self._publisher = publisher
+        self._surveys = state.restrictions.surveys
+        self._unusable = state.restrictions.unusable
+        self._state = state
         self._status_writer = status_writer
         self._numbers = numbers
         self._cluster = cluster
-        self._suspects = suspects
         self._losses: dict[tuple[str, ShareId], Loss] = {}
         """By claim UID and share."""
-        self._surveyed: set[str] = set()
-        self._request = Notifier()
-
-    def note_survey(self, card_uuid: str) -> None:
-        """Note that a card has been surveyed: what it lacks is dealt with soon."""
-        self._surveyed.add(card_uuid)
-        self._request.notify()
 
     async def run(self) -> None:
         """Deal with what surveys show, until cancelled."""
         self._numbers.recall()
         while True:
-            request = self._request.next_event
-            surveyed, self._surveyed = self._surveyed, set()
-            await self.repair(surveyed)
-            await request.wait()
+            survey = self._state.surveyed.next_event
+            await self.repair(self._state.surveyed.take())
+            await survey.wait()
 
     async def repair(self, surveyed: Collection[str]) -> None:
         """Deal with what the latest surveys of these cards show."""
@@ -141,7 +127,7 @@ class DeviceRepairer:
             elif key in self._losses:
                 self._losses[key].surveys = 0
             if device not in lost and self._unusable.discard(*key, _GONE):
-                self._publisher.request_refresh()
+                self._state.request_publication()
         return lost
 
     def _is_lost(self, record: PreparedClaim, device: PreparedDevice) -> bool:
@@ -198,7 +184,7 @@ class DeviceRepairer:
         claim = await self._cluster.read_claim(record.claim)
         end = find_end(claim, record, claim_uid_of(record.claim.uid))
         if end is not None:
-            self._suspects.add(record.claim)
+            self._state.suspects.add(record.claim)
             _log.info("claim %s: a lost partition is not made again: %s, says the API server", record.claim, end)
         return end is not None
 
@@ -226,7 +212,7 @@ class DeviceRepairer:
         partition = from_card_part(device.part)
         if not self._unusable.add(record.claim.uid, device.share, _GONE, partition):
             return
-        self._publisher.request_refresh()
+        self._state.request_publication()
         reason = self._surveys.find_held(partition) or f"it was made again {TRIES} times"
         message = (
             f"{device.share.id.device} of claim {record.claim} is gone, and is not made again: {reason}; its pods are "
@@ -242,4 +228,4 @@ class DeviceRepairer:
             del self._losses[key]
         self._problems.keep(uids)
         if self._unusable.keep_only(uids):
-            self._publisher.request_refresh()
+            self._state.request_publication()

@@ -23,8 +23,7 @@ from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWrite
 from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
 from kerf_dra.driver.kubeletplugin.claims.transitions import RecordState, Step, classify_record
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
-from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime.problem_log import ProblemLog
@@ -47,8 +46,7 @@ class NumberRepairer:
         records: PreparedRecords,
         executor: StepExecutor,
         hardware: HardwareExecutor,
-        restrictions: DeviceRestrictions,
-        publisher: DevicePublisher,
+        state: NodeState,
         status_writer: DeviceStatusWriter,
         cluster: Cluster,
     ) -> None:
@@ -58,8 +56,8 @@ class NumberRepairer:
         self._records = records
         self._executor = executor
         self._hardware = hardware
-        self._unusable = restrictions.unusable
-        self._publisher = publisher
+        self._unusable = state.restrictions.unusable
+        self._state = state
         self._status_writer = status_writer
         self._cluster = cluster
         self._problems = ProblemLog(_log)
@@ -129,4 +127,4 @@ class NumberRepairer:
 
     def _taint(self, record: PreparedClaim, device: PreparedDevice) -> None:
         if self._unusable.add(record.claim.uid, device.share, _RENUMBERED, from_card_part(device.part)):
-            self._publisher.request_refresh()
+            self._state.request_publication()

@@ -6,7 +6,7 @@ they are asked for.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Final
@@ -16,8 +16,8 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.driver.kubeletplugin.inventory.metrics.card_metrics import name_cut
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.partitions.device_names import card_name
-from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime import metrics
 
@@ -72,15 +72,14 @@ class ClaimMetrics:
         *,
         driver: str,
         node: str,
-        records: Mapping[str, PreparedClaim],
-        list_cards: Callable[[], Iterable[Card]],
+        state: NodeState,
         now: Callable[[], float],
     ) -> None:
-        """``records`` is a live view; ``now`` is the time in seconds since 1970."""
+        """``now`` is the time in seconds since 1970."""
         self._driver = driver
         self._node = node
-        self._records = records
-        self._list_cards = list_cards
+        self._state = state
+        self._records = state.records
         self._now = now
         self._pods: dict[str, str] = {}
         """The pod of each claim by UID, as the claim or the kubelet said last."""
@@ -144,7 +143,7 @@ class ClaimMetrics:
         return "running" if _ref(record) in self._used else "prepared"
 
     def _describe_devices(self) -> metrics.Samples:
-        cards = {card.uuid: card_name(card) for card in self._list_cards()}
+        cards = {card.uuid: card_name(card) for card in self._state.cards}
         for record in self._records.values():
             if record.state is ClaimState.PREPARED:
                 for device in record.devices:

@@ -14,9 +14,9 @@ where a claim turns out to have a part of it (the scheduler may decide by slices
 class wants fewer, or no longer selects it; then it is listed no more, and published again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from kerf_dra.api.model.prepared import PreparedClaim
 from kerf_dra.driver.kubeletplugin.inventory.plugin_resources import PluginResource
@@ -30,6 +30,18 @@ Placements: TypeAlias = Mapping[str, tuple[Partition, ...]]
 """Partitions by extended resource, in the order in which they were chosen."""
 
 
+class PlacementRules(Protocol):
+    """What single placements are fit for."""
+
+    def selects(self, resource: PluginResource, card: Card, partition: Partition) -> bool:
+        """Whether the class of a resource selects a partition."""
+        ...
+
+    def is_healthy(self, partition: Partition) -> bool:
+        """Whether a container may get a partition now."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationContext:
     """What a choice of placements depends on."""
@@ -41,9 +53,7 @@ class ReservationContext:
     """What cannot be had: by claims of this node or of the API server, or by somebody else."""
     can_grow: bool
     """Whether placements may be chosen that are not kept yet: it is known what claims have."""
-    selects: Callable[[PluginResource, Card, Partition], bool]
-    """Whether the class of a resource selects a partition."""
-    is_healthy: Callable[[Partition], bool]
+    rules: PlacementRules
 
 
 def choose_placements(resources: Iterable[PluginResource], kept: Placements, state: ReservationContext) -> Placements:
@@ -66,7 +76,7 @@ def choose_placements(resources: Iterable[PluginResource], kept: Placements, sta
             card = by_uuid.get(partition.card_uuid)
             if card is None or partition in used or len(chosen[name]) >= resource.per_node:
                 continue
-            if fits(card, partition, taken) and state.selects(resource, card, partition):
+            if fits(card, partition, taken) and state.rules.selects(resource, card, partition):
                 chosen[name].append(partition)
                 taken.add(partition)
     if state.can_grow:
@@ -94,8 +104,8 @@ def _find_free(
         card = cards[partition.card_uuid]
         if (
             partition in order.available
-            and state.selects(resource, card, partition)
-            and state.is_healthy(partition)
+            and state.rules.selects(resource, card, partition)
+            and state.rules.is_healthy(partition)
             and fits(card, partition, (*taken, *found))
         ):
             found.append(partition)

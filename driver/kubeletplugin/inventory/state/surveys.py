@@ -7,9 +7,9 @@ claims until a later survey is plausible.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.devices import DeviceTaint
@@ -21,9 +21,17 @@ from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.partitions.unit_map import get_unit_map
 
-CameLater: TypeAlias = Callable[[str, ShareId, str], bool]
-"""Whether what was noted before a claim (by UID) had a device prepared says that a partition, by its id on the card,
-was not there yet. Without such a note the hardware was not touched for that device."""
+
+class PreparationNotes(Protocol):
+    """What was noted before claims had their devices prepared."""
+
+    def came_later(self, claim_uid: str, share: ShareId, found_id: str) -> bool:
+        """Whether a partition, by its id on the card, was not there before a claim's device was prepared.
+
+        Without a note the hardware was not touched for that device.
+        """
+        ...
+
 
 _MAX_VALUE: Final = 63
 """Characters of a taint's value, which has the form of a label's (core/v1 validation)."""
@@ -110,14 +118,14 @@ class SurveyTracker:
         survey: CardSurvey,
         records: Collection[PreparedClaim],
         boot_id: str,
-        came_later: CameLater,
+        notes: PreparationNotes,
     ) -> bool:
         """Apply a survey of ``card``; returns whether it says anything new about the devices.
 
         ``records`` are those of the moment of the survey: nobody may have changed the card since.
         """
         before = self._summarize(card.uuid)
-        foreign = find_foreign(survey, records, boot_id, came_later)
+        foreign = find_foreign(survey, records, boot_id, notes)
         taken = tuple(
             Partition(kind=card.kind, card_uuid=card.uuid, profile=found.profile, placement=found.placement)
             for found in foreign
@@ -235,7 +243,7 @@ class SurveyTracker:
 
 
 def find_foreign(
-    survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str, came_later: CameLater
+    survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str, notes: PreparationNotes
 ) -> tuple[FoundPartition, ...]:
     """Return what no record of this boot has: not ours.
 
@@ -254,7 +262,7 @@ def find_foreign(
     return tuple(
         found
         for found in survey.partitions
-        if not (found.is_static and not found.in_use) and not any(_is_ours(found, *owner, came_later) for owner in ours)
+        if not (found.is_static and not found.in_use) and not any(_is_ours(found, *owner, notes) for owner in ours)
     )
 
 
@@ -321,7 +329,7 @@ def find_replacements(old: Iterable[Card], new: Iterable[Card]) -> tuple[CardRep
     )
 
 
-def _is_ours(found: FoundPartition, record: PreparedClaim, device: PreparedDevice, came_later: CameLater) -> bool:
+def _is_ours(found: FoundPartition, record: PreparedClaim, device: PreparedDevice, notes: PreparationNotes) -> bool:
     partition = from_card_part(device.part)
     if found.is_use:
         return device.handle is not None and _is_within(found.placement, partition.placement)
@@ -329,7 +337,7 @@ def _is_ours(found: FoundPartition, record: PreparedClaim, device: PreparedDevic
         return False
     if found.is_static:
         return device.handle is not None
-    return came_later(record.claim.uid, device.share, found.id)
+    return notes.came_later(record.claim.uid, device.share, found.id)
 
 
 def _is_within(part: Placement | None, whole: Placement | None) -> bool:

@@ -91,7 +91,7 @@ async def test_a_prepared_claim_that_was_deleted_while_no_plugin_ran_is_released
     async with node.plugin() as core:
         with pytest.raises(DeviceInUseError, match="has not been unprepared yet"):
             await core.preparer.prepare_claim(other)
-        assert core.preparer.suspects.take() == {ref(CLAIM).uid}, "which is looked at at once"
+        assert core.state.suspects.take() == {ref(CLAIM).uid}, "which is looked at at once"
         for at in (0.0, GRACE_S):
             core.clock[0] = at
             await core.garbage_collector.collect(set(core.checkpoint.records))
@@ -141,7 +141,7 @@ async def test_a_device_whose_pod_was_deleted_by_force_goes_to_the_next_claim_af
 async def test_ten_claims_that_come_and_go_leave_nothing(node: NvidiaNode) -> None:
     """kubernetes-sigs/dra-driver-nvidia-gpu, test_gpu_robustness.bats: claims in quick succession leak nothing."""
     async with node.plugin() as core:
-        devices = len(core.publisher.devices.pools[0].slices)
+        devices = len(core.state.devices.pools[0].slices)
         for number in range(10):
             held = node.cluster.add(claim(f"claim-{number}", "gpu-0-1g-20gb-at-0"))
             await core.preparer.prepare_claim(held)
@@ -150,7 +150,7 @@ async def test_ten_claims_that_come_and_go_leave_nothing(node: NvidiaNode) -> No
             node.cluster.remove(held)
         assert (node.instances(), [*core.checkpoint.records], core.store.names()) == ([], [], [])
         await core.publisher.refresh()
-        assert len(core.publisher.devices.pools[0].slices) == devices
+        assert len(core.state.devices.pools[0].slices) == devices
 
 
 async def test_what_another_version_of_the_plugin_has_prepared_is_released(node: NvidiaNode) -> None:

@@ -12,17 +12,18 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.steps import HELD_TRIES
+from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.testing.nvml import NvidiaMachine
 from kerf_dra.driver.testing.nvml.demonstration import StandInBackend
-from tests.fakes.claims import DRIVER, NODE, ref
+from tests.fakes.claims import NODE, ref
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.backends.nvidia.node import CLAIM, hardware, machine
 from tests.kubeletplugin.claim_fixture import plugin_core
 from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.observed_state import ObservedState, ReportedEvents
 from tests.kubeletplugin.wait import until
 
 pytestmark = NEEDS_COMPILER
@@ -37,12 +38,13 @@ class Node:
     def __init__(self, backend: StandInBackend, machine: NvidiaMachine) -> None:
         self.backend, self.machine = backend, machine
         self.publisher: DevicePublisher
+        self.state: NodeState
 
     def tainted(self, effect: str) -> set[str]:
         """Names of the published devices that have a taint of this effect."""
         return {
             device.name
-            for pool in self.publisher.devices.pools
+            for pool in self.state.devices.pools
             for slice_ in pool.slices
             for device in slice_.devices
             if any(taint.effect == effect for taint in device.taints)
@@ -50,7 +52,7 @@ class Node:
 
     @property
     def published(self) -> set[str]:
-        return {device.name for pool in self.publisher.devices.pools for one in pool.slices for device in one.devices}
+        return {device.name for pool in self.state.devices.pools for one in pool.slices for device in one.devices}
 
 
 @asynccontextmanager
@@ -64,13 +66,12 @@ async def running(root: Path) -> AsyncIterator[Node]:
         async with plugin_core(root, cluster, other_backend=backend) as core:
             await to_thread.run_sync(backend.wait_for_events, 0)  # registers: what is reported earlier is never told
             await core.preparer.prepare_claim(ref(CLAIM))
+            node.state = ObservedState(core.checkpoint.records)
             node.publisher = DevicePublisher(
-                target=lambda: cluster.target,
+                cluster=cluster,
                 card_executor=CardExecutor({backend.name: backend}, call_timeout_s=60, discovery_timeout_s=60),
-                records=core.checkpoint.records,
-                publish=cluster.publish,
-                health_tracker=DeviceHealthTracker(driver=DRIVER, now=lambda: 0),
-                on_health_change=lambda: None,
+                state=node.state,
+                events=ReportedEvents(),
                 settings=Settings(node_name=NODE, family=GPU, backends=(), publish_min_interval_s=0.01),
             )
             async with anyio.create_task_group() as group:
@@ -133,6 +134,6 @@ async def test_a_process_that_does_not_end_lets_the_claim_end_and_the_rest_follo
             (card,) = backend.discover()
             assert [str(one) for one in backend.survey(card.uuid).partitions] == ["1g.20gb at 0"]
             machine(tmp_path).end_process(4711)
-            core.garbage_collector.finish_releases(card.uuid)
-            await core.garbage_collector.collect(core.preparer.suspects.take())
+            core.state.note_surveyed(card.uuid)
+            await core.garbage_collector.collect(core.state.suspects.take())
             assert (backend.survey(card.uuid).partitions, dict(core.checkpoint.records)) == ((), {})

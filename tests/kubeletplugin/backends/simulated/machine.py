@@ -70,6 +70,9 @@ class Notes:
     def clear(self) -> None:
         self._notes.clear()
 
+    def sync_record(self) -> None:
+        """There is no record."""
+
 
 def build_config(state: Path, *, gpus: int = 2, model: str = "h100-80gb-sxm", shell: str = "quad") -> SimulatedConfig:
     return SimulatedConfig(
@@ -152,7 +155,6 @@ class Machine:
             backend=backend or self.open(),
             device=device,
             units=self.cards[device.partition.card_uuid].units,
-            sync_record=lambda: None,
             own=own,
             others=[
                 notes

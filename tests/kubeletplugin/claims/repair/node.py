@@ -98,7 +98,6 @@ class Node:
                     checkpoint,
                     boot_id=boot_id,
                     tasks=tasks,
-                    on_health_change=lambda: None,
                     list_uses=_list_nothing,
                     clock=asyncio.get_running_loop().time,
                     start_call=_start_call,

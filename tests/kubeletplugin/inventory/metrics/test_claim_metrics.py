@@ -14,6 +14,7 @@ from kerf_dra.api.model.prepared import CardPart, ClaimState, PreparedClaim, Pre
 from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
 from kerf_dra.driver.runtime.metrics import REGISTRY
+from tests.kubeletplugin.observed_state import ObservedState
 from tests.partitions.cards import gpu
 
 H100 = gpu("h100-80gb-sxm")
@@ -36,7 +37,9 @@ def records() -> dict[str, PreparedClaim]:
 
 @pytest.fixture
 def shown(driver: str, records: dict[str, PreparedClaim]) -> Iterator[ClaimMetrics]:
-    made = ClaimMetrics(driver=driver, node=NODE, records=records, list_cards=lambda: [H100], now=lambda: READY)
+    state = ObservedState(records, driver=driver)
+    state.cards = [H100]
+    made = ClaimMetrics(driver=driver, node=NODE, state=state, now=lambda: READY)
     with made.served():
         yield made
 
@@ -150,7 +153,7 @@ def test_no_time_is_made_up(
 
 def test_nothing_is_served_after_the_end(driver: str, records: dict[str, PreparedClaim]) -> None:
     records["a"] = record(driver, "a")
-    made = ClaimMetrics(driver=driver, node=NODE, records=records, list_cards=list, now=lambda: READY)
+    made = ClaimMetrics(driver=driver, node=NODE, state=ObservedState(records, driver=driver), now=lambda: READY)
     with made.served():
         assert phases(driver) == {"prepared": 1}
     assert value("kerf_claims", driver, node=NODE, phase="prepared") is None

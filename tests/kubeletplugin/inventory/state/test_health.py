@@ -9,7 +9,7 @@ from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusedPlacem
 from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.cards import gpu
-from tests.kubeletplugin.records import BOOT, device, later, record
+from tests.kubeletplugin.records import BOOT, LATER, device, record
 
 
 def part(start: int | None, size: int = 1, card: str = "GPU-0") -> Partition:
@@ -151,14 +151,14 @@ def test_a_held_card_that_discovery_misses_is_lost_only_where_that_is_proved(
     surveys = SurveyTracker(driver="gpu.kerf.dev")
     for outcome in survey.split(", then "):
         if outcome == "succeeded":
-            surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0"), (), BOOT, later)
+            surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0"), (), BOOT, LATER)
         else:
             surveys.fail("GPU-0", "it is not there", is_doubtful=False, is_absent=outcome == "absent")
     missed = HeldCard(
         gpu(0), "fake", frozenset({HELD}), "" if replaced_by == NAME else replaced_by, replaced_by == NAME
     )
     beside = HeldCard(gpu(1), "other", frozenset())
-    surveys.update(gpu(1), CardSurvey(card_uuid="GPU-1"), (), BOOT, later)
+    surveys.update(gpu(1), CardSurvey(card_uuid="GPU-1"), (), BOOT, LATER)
     discovered = {"fake", "other"} if is_discovered else {"other"}
     lost = find_lost([missed, beside], surveys, discovered, lambda uuid: is_reported and uuid == "GPU-0")
     assert lost.reasons == ({} if expected is None else {"GPU-0": expected})

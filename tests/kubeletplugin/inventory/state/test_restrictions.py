@@ -20,7 +20,7 @@ from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NODE
-from tests.kubeletplugin.records import BOOT, device, later, record
+from tests.kubeletplugin.records import BOOT, LATER, device, record
 
 BOTH = record("both", device(), device("gpu-1-1g-1gb-at-0", card="GPU-1"))
 OTHER = record("other", device("gpu-0-1g-1gb-at-2", start=2))
@@ -70,7 +70,7 @@ def test_what_containers_have_is_listed_by_each_extended_resource() -> None:
 
 def _hold(made: DeviceRestrictions) -> None:
     found = FoundPartition(id="by-hand", profile="1g.1gb", placement=Placement(0, 1))
-    made.surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0", partitions=(found,)), (), BOOT, later)
+    made.surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0", partitions=(found,)), (), BOOT, LATER)
 
 
 def _quarantine(made: DeviceRestrictions) -> None:

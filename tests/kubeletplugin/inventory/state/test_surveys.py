@@ -17,7 +17,7 @@ from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER
-from tests.kubeletplugin.records import BOOT, device, later, record
+from tests.kubeletplugin.records import BOOT, LATER, device, record
 
 CARD = gpu(0)
 HEALTH = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
@@ -35,7 +35,7 @@ def found(start: int | None, size: int = 1, *, profile: str | None = "", id_: st
 
 def surveyed(*partitions: FoundPartition, card: Card = CARD, records: tuple[PreparedClaim, ...] = ()) -> SurveyTracker:
     tracker = SurveyTracker(driver=DRIVER)
-    tracker.update(card, CardSurvey(card_uuid=card.uuid, partitions=partitions), records, BOOT, later)
+    tracker.update(card, CardSurvey(card_uuid=card.uuid, partitions=partitions), records, BOOT, LATER)
     return tracker
 
 
@@ -52,24 +52,25 @@ def of_ours(start: int, size: int, *, boot_id: str = BOOT) -> PreparedClaim:
 
 def test_what_a_record_of_this_boot_has_is_ours_and_nothing_else() -> None:
     survey = CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2),))
-    assert find_foreign(survey, [of_ours(2, 2)], BOOT, later) == ()
-    assert find_foreign(survey, [of_ours(0, 2)], BOOT, later) == survey.partitions, "another place"
-    assert find_foreign(survey, [of_ours(2, 1)], BOOT, later) == survey.partitions, "another profile"
-    assert find_foreign(survey, [of_ours(2, 2, boot_id="boot-0")], BOOT, later) == survey.partitions, "an earlier boot"
+    assert find_foreign(survey, [of_ours(2, 2)], BOOT, LATER) == ()
+    assert find_foreign(survey, [of_ours(0, 2)], BOOT, LATER) == survey.partitions, "another place"
+    assert find_foreign(survey, [of_ours(2, 1)], BOOT, LATER) == survey.partitions, "another profile"
+    assert find_foreign(survey, [of_ours(2, 2, boot_id="boot-0")], BOOT, LATER) == survey.partitions, "an earlier boot"
     elsewhere = CardSurvey(card_uuid="GPU-1", partitions=(found(2, 2),))
-    assert find_foreign(elsewhere, [of_ours(2, 2)], BOOT, later) == elsewhere.partitions, "another card"
+    assert find_foreign(elsewhere, [of_ours(2, 2)], BOOT, LATER) == elsewhere.partitions, "another card"
 
 
 def test_what_was_there_before_the_prepare_is_not_ours() -> None:
     survey = CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2, id_="gi-1"),))
     mine = of_ours(2, 2)
 
-    def knows(claim_uid: str, share: ShareId, found_id: str) -> bool:
-        assert (claim_uid, share) == (mine.claim.uid, mine.devices[0].share)
-        return found_id != "gi-1"
+    class Notes:
+        def came_later(self, claim_uid: str, share: ShareId, found_id: str) -> bool:
+            assert (claim_uid, share) == (mine.claim.uid, mine.devices[0].share)
+            return found_id != "gi-1"
 
-    assert find_foreign(survey, [mine], BOOT, knows) == survey.partitions
-    assert find_foreign(survey, [mine], BOOT, later) == ()
+    assert find_foreign(survey, [mine], BOOT, Notes()) == survey.partitions
+    assert find_foreign(survey, [mine], BOOT, LATER) == ()
 
 
 def test_a_static_partition_is_for_everybody_while_no_stranger_uses_it() -> None:
@@ -85,7 +86,7 @@ def test_a_static_partition_is_for_everybody_while_no_stranger_uses_it() -> None
         (used, (), (used,)),
     ):
         survey = CardSurvey(card_uuid=CARD.uuid, partitions=(partition,))
-        assert find_foreign(survey, records, BOOT, later) == foreign
+        assert find_foreign(survey, records, BOOT, LATER) == foreign
 
 
 def test_of_a_static_card_only_what_is_there_can_be_had() -> None:
@@ -94,7 +95,7 @@ def test_of_a_static_card_only_what_is_there_can_be_had() -> None:
     def update(*starts: int) -> bool:
         there = (dataclasses.replace(found(start, 2, id_=f"gi-{start}"), is_static=True) for start in starts)
         survey = CardSurvey(card_uuid=CARD.uuid, partitions=(*there,), no_whole="static", no_partitions="static")
-        return tracker.update(CARD, survey, (), BOOT, later)
+        return tracker.update(CARD, survey, (), BOOT, LATER)
 
     free = [part for part in PARTITIONS if (part.profile, part.placement and part.placement.start) == ("2g.2gb", 2)]
     assert free
@@ -115,11 +116,11 @@ def test_a_process_on_the_whole_card_is_that_of_the_claim_that_has_the_card() ->
     survey = CardSurvey(card_uuid=CARD.uuid, partitions=(use,))
     started = record("training", device("gpu-0", start=None, size=None))
     handed_out = record("training", replace(started.devices[0], handle={}))
-    assert find_foreign(survey, [handed_out], BOOT, later) == ()
-    assert find_foreign(survey, [started], BOOT, later) == (use,)
+    assert find_foreign(survey, [handed_out], BOOT, LATER) == ()
+    assert find_foreign(survey, [started], BOOT, LATER) == (use,)
     watching = record("monitor", replace(handed_out.devices[0], admin_access=True))
-    assert find_foreign(survey, [watching], BOOT, later) == (use,), "admin access has nothing of the card"
-    assert find_foreign(survey, [of_ours(2, 2)], BOOT, later) == (use,)
+    assert find_foreign(survey, [watching], BOOT, LATER) == (use,), "admin access has nothing of the card"
+    assert find_foreign(survey, [of_ours(2, 2)], BOOT, LATER) == (use,)
 
 
 def test_a_process_in_a_part_of_a_device_is_that_of_the_claim_that_has_the_device() -> None:
@@ -128,7 +129,7 @@ def test_a_process_in_a_part_of_a_device_is_that_of_the_claim_that_has_the_devic
     survey = CardSurvey(card_uuid=CARD.uuid, partitions=(use,))
     for start, size, foreign in ((0, 2, ()), (1, 1, ()), (None, None, ()), (2, 2, (use,))):
         held = record("training", replace(device("slots", start=start, size=size, profile=None), handle={}))
-        assert find_foreign(survey, [held], BOOT, later) == foreign, (start, size)
+        assert find_foreign(survey, [held], BOOT, LATER) == foreign, (start, size)
 
 
 def test_another_partition_at_the_place_of_a_claims_is_not_what_the_claim_has() -> None:
@@ -138,10 +139,10 @@ def test_another_partition_at_the_place_of_a_claims_is_not_what_the_claim_has() 
     tracker = surveyed(found(2, 2, id_="gi-1"), records=(ours,))
     again = CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2, id_="gi-7"),))
     for _ in range(2):
-        tracker.update(CARD, again, [ours], BOOT, later)
+        tracker.update(CARD, again, [ours], BOOT, LATER)
         assert tracker.is_missing(ours.claim.uid, held)
     anew = replace(ours, devices=(replace(held, handle={"gi": 7}),))
-    tracker.update(CARD, again, [anew], BOOT, later)
+    tracker.update(CARD, again, [anew], BOOT, LATER)
     assert not tracker.is_missing(ours.claim.uid, held), "it was prepared anew, with what is there"
 
 
@@ -151,7 +152,7 @@ def test_what_a_prepared_claim_has_and_the_card_does_not_is_missing_until_it_is_
     [held] = ours.devices
     tracker = surveyed(found(2, 2), records=(ours,))
     assert not tracker.is_missing(ours.claim.uid, held)
-    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), [ours], BOOT, later)
+    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), [ours], BOOT, LATER)
     assert tracker.is_missing(ours.claim.uid, held)
     assert "has lost" in tracker.describe(CARD)["PartitionGone"]
     health = HEALTH.build_reports([ours], is_missing=tracker.is_missing)
@@ -160,7 +161,7 @@ def test_what_a_prepared_claim_has_and_the_card_does_not_is_missing_until_it_is_
     for state in (ClaimState.STARTED, ClaimState.RELEASING):
         assert not surveyed(records=(replace(ours, state=state),)).describe(CARD), "nobody knows what it has"
     assert not surveyed(records=(record("x", device("gpu-0", start=None, size=None)),)).describe(CARD)
-    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2),)), [ours], BOOT, later)
+    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2),)), [ours], BOOT, LATER)
     assert not tracker.is_missing(ours.claim.uid, held)
 
 
@@ -188,9 +189,9 @@ def test_a_foreign_partition_is_named_and_ends_with_itself() -> None:
     (taint,) = tracker.build_taints(PARTITIONS[0])
     assert (taint.key, taint.value, taint.effect) == (f"{DRIVER}/held", "2g.2gb-at-0", "NoSchedule")
     assert not tracker.update(
-        CARD, CardSurvey(card_uuid=CARD.uuid, partitions=(found(0, 2, id_="gi-9"),)), (), BOOT, later
+        CARD, CardSurvey(card_uuid=CARD.uuid, partitions=(found(0, 2, id_="gi-9"),)), (), BOOT, LATER
     )
-    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), (), BOOT, later)
+    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), (), BOOT, LATER)
     assert held_names(tracker) == set()
     assert not tracker.has_held
 
@@ -212,11 +213,11 @@ def test_slots_that_processes_use_are_held_with_every_function_for_them() -> Non
 
 def test_impossible_modes_keep_the_whole_card_or_its_partitions() -> None:
     tracker = SurveyTracker(driver=DRIVER)
-    tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, no_partitions="MIG is off and needs a reset"), (), BOOT, later)
+    tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, no_partitions="MIG is off and needs a reset"), (), BOOT, LATER)
     whole, first = PARTITIONS[-1], PARTITIONS[0]
     assert (tracker.find_held(whole), tracker.find_held(first)) == (None, "MIG is off and needs a reset")
     assert [taint.value for taint in tracker.build_taints(first)] == ["mode"]
-    tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, no_whole="MIG cannot be left"), (), BOOT, later)
+    tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, no_whole="MIG cannot be left"), (), BOOT, LATER)
     assert (tracker.find_held(whole), tracker.find_held(first)) == ("MIG cannot be left", None)
     assert tracker.describe(CARD) == {
         "CardModeUnavailable": "card gpu-0 (GPU-0) is not available whole: MIG cannot be left"
@@ -226,7 +227,7 @@ def test_impossible_modes_keep_the_whole_card_or_its_partitions() -> None:
 def test_a_reason_why_a_card_cannot_be_had_at_all_is_said_once() -> None:
     tracker = SurveyTracker(driver=DRIVER)
     no_hook = CardSurvey(card_uuid=CARD.uuid, no_whole="there is no hook", no_partitions="there is no hook")
-    tracker.update(CARD, no_hook, (), BOOT, later)
+    tracker.update(CARD, no_hook, (), BOOT, LATER)
     assert tracker.describe(CARD) == {
         "CardModeUnavailable": "card gpu-0 (GPU-0) is not available whole or in partitions: there is no hook"
     }
@@ -237,7 +238,7 @@ def test_a_card_of_which_nothing_is_known_is_in_quarantine_and_one_failure_is_no
     assert tracker.fail(CARD.uuid, "driver not loaded", is_doubtful=False)
     assert not tracker.fail(CARD.uuid, "driver not loaded", is_doubtful=False)
     assert [taint.key for taint in tracker.build_taints(PARTITIONS[0])] == [f"{DRIVER}/quarantined"]
-    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), (), BOOT, later)
+    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), (), BOOT, LATER)
     assert not tracker.fail(CARD.uuid, "driver not loaded", is_doubtful=False)
     assert tracker.build_taints(PARTITIONS[0]) == ()
     assert tracker.fail(CARD.uuid, "survey has not returned", is_doubtful=True)
