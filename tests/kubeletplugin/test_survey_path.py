@@ -1,6 +1,6 @@
 """A card's survey becomes what is published in few steps, so that a reader finds each of them."""
 
-import sys
+import traceback
 from pathlib import Path
 
 import anyio
@@ -23,12 +23,8 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
 
 def list_functions() -> list[str]:
     """List the functions of the plugin on the stack, the latest first."""
-    frame, found = sys._getframe(1), []
-    while frame is not None:
-        if str(Path(frame.f_code.co_filename).resolve()).startswith(PLUGIN):
-            found.append(frame.f_code.co_qualname)
-        frame = frame.f_back
-    return found
+    codes = [frame.f_code for frame, _ in traceback.walk_stack(None)]
+    return [code.co_qualname for code in codes if str(Path(code.co_filename).resolve()).startswith(PLUGIN)]
 
 
 class TracedCluster(FakeCluster):

@@ -37,7 +37,7 @@ ELSEWHERE: Final = {
     "driver/kubeletplugin/backends/nvidia/backend.py": KERNEL,
     "driver/kubeletplugin/backends/nvidia/system_files.py": KERNEL,
     "driver/kubeletplugin/backends/simulated/example_shells.py": PACKAGED,
-    "driver/kubeletplugin/claims/checkpoint_digest.py": OWN,
+    "driver/kubeletplugin/claims/checkpoint/checkpoint_digest.py": OWN,
     "driver/kubeletplugin/claims/device_metadata.py": OWN,
     "driver/kubeletplugin/discovery_handlers/built_in_handlers.py": KERNEL,
     "driver/kubeletplugin/handover.py": OWN,
