@@ -11,7 +11,7 @@ import pytest
 from kerf_dra.driver.cli import COMMANDS, TRACEBACK, main
 
 FULL = "kerf: the output cannot be written: No space left on device\n"
-WRITES = ["models", "version -o json", "claim gpu --memory 18Gi", "--help", "cdi schema"]
+WRITES = ["models", "version -o json", "claim gpu --profile 1g.10gb", "--help", "cdi schema"]
 """Commands that write at once, each in another way."""
 
 

@@ -306,7 +306,7 @@ def test_plan_reads_what_claim_prints_in_every_version(
     run: Run, dump: str, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     _, printed, _ = run("claim", "gpu", "--profile", "1g.10gb", "--class", "1g-10gb", "--api-version", version)
-    monkeypatch.setattr("sys.stdin", io.StringIO(printed))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(printed.encode())))
     code, out, _ = run("plan", "-f", "-", "--from", dump)
     assert out.startswith("1 of 1 would wait"), "nothing is left of the card"
     assert "on node-1: default/c0" in out, "another partition of this size would have to go"

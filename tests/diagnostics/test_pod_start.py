@@ -439,7 +439,7 @@ def test_partitions_that_overlap_are_one_hardware_given_twice() -> None:
     whole = allocate_claims(gpu_cluster(), claim("q", "7g-80gb")).claims[0]
     answer = explain(replace(now, claims=(held, whole)))
     assert answer.causes[0].code == "double-allocation"
-    assert "claim default/p and claim default/q have the same hardware: memory-slice-" in answer.causes[0].message
+    assert "claim default/p and claim default/q have the same hardware: memory of gpu-0 " in answer.causes[0].message
 
 
 def test_partitions_that_do_not_overlap_are_nobodys_concern() -> None:

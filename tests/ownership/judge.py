@@ -355,24 +355,25 @@ class Judge:
 
     def _restore(self, event: Appeared) -> bool:
         """Give a partition that the plugin has made to the claims that have lost theirs at its place; returns whether
-        there are any. A claim that has ended for the grace gets nothing again.
+        there are any. A claim that has ended for the grace may be thought to be there, and does not hold it.
         """
         identity, place = event.partition, event.place
         late = [claim for claim, lost in self._late_losses.items() if place in lost]
         for claim in late:
             self._late.setdefault(claim, set()).add(identity)
-        held = [hold for claim, hold in self._all_holds() if not self._may_be_taken(claim, hold, event.at)]
+        ended = [hold for claim, hold in self._all_holds() if self._may_be_taken(claim, hold, event.at)]
         lost = [
             (hold, own)
-            for hold in (*held, *self._left.values())
+            for hold in (*(hold for _, hold in self._all_holds()), *self._left.values())
             for own, known in hold.places.items()
             if _shape(own) == _shape(place) and known not in self._partitions
         ]
         if lost:
             self._remade.add(identity)
         for hold, own in lost:
-            hold.places[own] = identity
-            hold.is_bereft = not self._partitions.keys() >= {*hold.places.values()} - {None}
+            if all(hold is not each for each in ended):
+                hold.places[own] = identity
+                hold.is_bereft = not self._partitions.keys() >= {*hold.places.values()} - {None}
         return bool(late or lost or any(_shape(place) in shapes for shapes in self._unanswered.values()))
 
     def _is_whole(self, hold: _Hold) -> bool:

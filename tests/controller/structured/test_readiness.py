@@ -123,11 +123,11 @@ async def test_a_class_without_devices_says_which_field_is_to_blame() -> None:
 
 async def test_hardware_that_no_table_knows_can_be_offered_once_it_is_published() -> None:
     cluster = Cluster()
-    spec = {"device": "gpu", "profile": "1g.31gb"}
+    spec = {"device": "gpu", "profile": "1g.33gb"}
     cluster.put_class("new", spec)
     await cluster.settle("new")
     assert verdicts(cluster, "new")["Accepted"] == "False UnknownProfile"
-    cluster.publish(*(_renamed(one, "1g.35gb", "1g.31gb") for one in slices("n1", gpus("gb300-278gb"))))
+    cluster.publish(*(_renamed(one, "1g.35gb", "1g.33gb") for one in slices("n1", gpus("gb300-278gb"))))
     await cluster.settle("new")
     assert verdicts(cluster, "new")["Matching"] == "True DevicesMatch"
 

@@ -15,6 +15,7 @@ from typing import Final
 import anyio
 from msgspec.structs import replace
 
+from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.names import ShareId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import claim_uid_of
@@ -145,7 +146,7 @@ class DeviceRepairer:
     async def _make_lost(self, uid: str) -> None:
         """Make again what a fresh survey does not find either, unless the claim has ended.
 
-        Raises KerfError, also where a card cannot be surveyed, or the API server does not show the claim.
+        Raises KerfError, also where a card cannot be surveyed.
         """
         record = self._records.find(uid)
         if record is None or await self._has_ended(record):
@@ -177,11 +178,15 @@ class DeviceRepairer:
     async def _has_ended(self, record: PreparedClaim) -> bool:
         """Whether the API server shows that the claim needs no devices; then garbage collection looks for the proof.
 
-        Raises KerfError when the API server does not answer: the next survey asks again.
+        While the server does not answer, the claim counts as there: its container waits for the partition.
         """
         if record.resource:
             return False
-        claim = await self._cluster.read_claim(record.claim)
+        try:
+            claim = await self._cluster.read_claim(record.claim)
+        except KerfError as error:
+            _log.info("claim %s: whether it still needs its lost partition is not known: %s", record.claim, error)
+            return False
         end = find_end(claim, record, claim_uid_of(record.claim.uid))
         if end is not None:
             self._state.suspects.add(record.claim)
