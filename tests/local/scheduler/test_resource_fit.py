@@ -1,8 +1,9 @@
 """The embedded schedulers place no pod on a node without room for its CPU, memory and extended resources."""
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
@@ -22,9 +23,16 @@ def classic(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-async def api(tmp_path: Path, classic: bool) -> AsyncIterator[Api]:
+def root() -> Iterator[Path]:
+    """A folder whose path is short enough for the sockets of kubelets."""
+    with TemporaryDirectory(prefix="kr", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def api(root: Path, classic: bool) -> AsyncIterator[Api]:
     """A cluster with two nodes, which no driver serves, and the namespace "team"."""
-    settings = ClusterSettings(root=tmp_path, nodes=NODES, classic=classic)
+    settings = ClusterSettings(root=root, nodes=NODES, classic=classic)
     cluster = LocalCluster(settings, share_id=lambda: str(uuid.uuid4()), boot_id=lambda: str(uuid.uuid4()))
     async with anyio.create_task_group() as tasks:
         await tasks.start(cluster.run)
