@@ -50,6 +50,15 @@ def test_counters_admit_exactly_the_sets_that_the_geometry_allows(card: Card) ->
     extend([], names)
 
 
+@pytest.mark.parametrize("card", CARDS, ids=name_of)
+def test_every_partition_takes_a_counter_of_its_card_whole(card: Card) -> None:
+    """So a cluster autoscaler counts a card as fully used with one partition (docs/cluster-autoscaler.md)."""
+    counters = Counters(compiled_of(card))
+    assert len({counter_set for counter_set, _ in counters.have}) == 1
+    for name, taken in counters.takes.items():
+        assert any(count == counters.have[counter] for counter, count in taken.items()), name
+
+
 @given(data=st.data())
 def test_counters_of_a_node_admit_what_the_geometry_of_each_card_allows(data: st.DataObject) -> None:
     models = data.draw(st.lists(st.sampled_from(gpu_models()), min_size=2, max_size=4))

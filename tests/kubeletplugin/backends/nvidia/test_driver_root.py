@@ -104,6 +104,20 @@ def test_the_plugin_may_see_the_root_at_another_path_than_the_runtime(tmp_path: 
     assert str(inside) not in str(files)
 
 
+def test_the_driver_of_a_machine_with_an_arm_processor_is_found(tmp_path: Path) -> None:
+    libraries = "usr/lib/aarch64-linux-gnu"
+    tree = write_nvidia_tree(tmp_path, DriverLayout(root="", libraries=libraries))
+    named_by_machine = tree.driver / "usr/share/vulkan/icd.d/nvidia_icd.aarch64.json"
+    named_by_machine.parent.mkdir(parents=True)
+    named_by_machine.write_text("{}")
+
+    files = find_driver_files(FileRoot(path=tree.driver, host_path="/"), VERSION, machine="aarch64", kernel_release="6")
+
+    assert files.library_folders == (f"/{libraries}",)
+    assert {f"/{libraries}/{name}.{VERSION}" for name in LIBRARIES} <= mounts(files).keys()
+    assert "/etc/vulkan/icd.d/nvidia_icd.aarch64.json" in mounts(files)
+
+
 def test_files_of_another_version_beside_the_loaded_one_are_left_out(tmp_path: Path) -> None:
     layout = LAYOUTS["ubuntu"]
     write_nvidia_tree(tmp_path / "older", layout, version=OLDER)
