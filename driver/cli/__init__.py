@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import click
@@ -23,6 +22,7 @@ import click
 from kerf_dra.api.errors import InvalidDocumentError, KerfError
 from kerf_dra.driver import VERSION
 from kerf_dra.driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, print_text
+from kerf_dra.driver.cli.program_name import find_program_name
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
 TRACEBACK: Final = "KERF_TRACEBACK"
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else the library writes of each connection that is closed
     try:
         color = False if os.environ.get(NO_COLOR) else None
-        result = kerf.main(args=arguments, prog_name=_program_name(), standalone_mode=False, color=color)
+        result = kerf.main(args=arguments, prog_name=find_program_name(), standalone_mode=False, color=color)
         if sys.stdout is not None:
             sys.stdout.flush()  # what fails at the end of the process cannot be reported any more
     except click.exceptions.Exit as stop:
@@ -161,11 +161,6 @@ def main(arguments: list[str] | None = None) -> int:
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  (any error becomes an exit code)
         return _report(error)
     return result if isinstance(result, int) else 0
-
-
-def _program_name() -> str:
-    """Return how the user has called this program: kubectl runs the plugin ``kubectl-kerf`` for ``kubectl kerf``."""
-    return "kubectl kerf" if Path(sys.argv[0]).stem == "kubectl-kerf" else "kerf"
 
 
 def _report(error: BaseException) -> int:

@@ -32,6 +32,7 @@ from kerf_dra.driver.cli.output import (
     print_document,
     print_text,
 )
+from kerf_dra.driver.cli.program_name import find_shell_command
 from kerf_dra.driver.demo.cluster_picture import Explanation
 from kerf_dra.driver.demo.display import Display, TextDisplay
 from kerf_dra.driver.demo.environment import (
@@ -245,7 +246,7 @@ class _DemoRun:
     async def _keep(self, runner: "Scenario | OwnManifests", interruption: Interruption) -> None:
         if isinstance(runner, Scenario):
             await runner.rerun_examples()
-        show_kept_cluster(self._display, runner.environment.cluster.kubeconfig)
+        show_kept_cluster(self._display, runner.environment.cluster.kubeconfig, find_shell_command(in_any_folder=True))
         await interruption.pause()
 
     def _fail(self, cluster: DemoCluster, error: KerfError) -> int:
@@ -271,7 +272,8 @@ class _DemoRun:
         warned = f", {format_count(len(report.warnings), 'warning')}" if report.warnings else ""
         text = f"OK {pods} {every}, and nothing is left, in {took_s:.0f} s{warned}."
         if not (self._settings.keep or self._settings.files):
-            text += " Next: kerf demo --keep, or kerf demo -f with your manifests."
+            command = f"{find_shell_command()} demo"
+            text += f" Next: {command} --keep, or {command} -f with your manifests."
         self._display.verdict(text, is_good=True)
         return 0
 
@@ -300,7 +302,9 @@ class _ClassicRun(_DemoRun):
                 try:
                     await scenario.run()
                     if self._settings.keep:
-                        show_kept_cluster(self._display, scenario.cluster.kubeconfig)
+                        show_kept_cluster(
+                            self._display, scenario.cluster.kubeconfig, find_shell_command(in_any_folder=True)
+                        )
                         await interruption.pause()
                     await scenario.finish()
                 except KerfError as error:

@@ -329,11 +329,11 @@ async def open_cluster(runner: PodRunner) -> None:
     await display.hold()
 
 
-def show_kept_cluster(display: Display, kubeconfig: Path) -> None:
-    """Say how to use the cluster while it stays up."""
+def show_kept_cluster(display: Display, kubeconfig: Path, command: str) -> None:
+    """Say how to use the cluster while it stays up. ``command`` runs ``kerf`` in a shell."""
     display.begin_step("The cluster stays up until Ctrl-C")
     display.say("In another terminal:")
-    display.quote(["", f"  export KUBECONFIG={kubeconfig}", "  kubectl get pods -A", "  kerf why pods", ""])
+    display.quote(["", f"  export KUBECONFIG={kubeconfig}", "  kubectl get pods -A", f"  {command} why pods", ""])
     display.say(
         "get, describe, apply, delete, label, drain and watch work. No container runs: `kubectl logs` shows what each "
         "would have got, `kubectl exec` cannot work."
