@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from kerf_dra.driver.local.kubelet.device_allocations import REJECTED
 from tools.sources import ROOT, files, text
 
 PAGES: Final = ("docs/absorbed.md", "docs/write-a-discovery-handler.md")
@@ -42,3 +43,10 @@ def test_a_row_names_tests_that_exist_or_says_why_there_is_none(ids: str, cell: 
     assert _NAMED.search(cell) or _WITHOUT.search(cell), "neither a test nor a reason"
     for name in _TEST.findall(cell):
         assert any(f"{one}_".startswith(f"{name}_") for one in list_tests()), f"{name} does not exist"
+
+
+def test_the_row_about_admission_says_when_the_kubelet_rejects_a_pod() -> None:
+    """It said that none is rejected, which is so of claims, and not of what a pod has in its limits."""
+    [cell] = [cell for ids, cell in rows() if ids == "RM-10"]
+    assert f"`{REJECTED}`" in cell
+    assert "`limits`" in cell
