@@ -62,7 +62,7 @@ def test_every_line_has_tests_that_exist_unless_its_thread_could_not_be_read(row
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in rows() if any("test_nvidia_" in path for path, _ in row.tests)], ids=lambda row: row.cells[0]
+    "row", [row for row in rows() if any("/nvidia/" in path for path, _ in row.tests)], ids=lambda row: row.cells[0]
 )
 def test_the_tests_for_a_thread_on_nvidia_cards_name_it(row: Row) -> None:
     if row.section == "Reports":
