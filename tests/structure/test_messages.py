@@ -94,6 +94,12 @@ def reasons() -> set[str]:
                     ("report_node", "_report", "iableError")
                 ):
                     found.update(words_of(path, second))
+                case ast.Call(func=ast.Name(id="report_device"), args=[_, _, third, *_]):
+                    found.update(words_of(path, third))
+                case ast.Assign(
+                    targets=[ast.Tuple(elts=[ast.Name(id="reason"), *_])], value=ast.Tuple(elts=[value, *_])
+                ):
+                    found.update(words_of(path, value))
                 case ast.Call(func=ast.Attribute(attr="_tell"), args=[_, ast.Dict(keys=[key])]):
                     found.update(words_of(path, key))
                 case ast.Assign(targets=[ast.Subscript(value=ast.Name(id="found"), slice=key)]):
@@ -124,13 +130,14 @@ def test_every_reason_of_conditions_and_events_is_listed() -> None:
         for title in (
             "Conditions of a ResourceClass",
             "Conditions of a FpgaImage or FpgaShell",
+            "Conditions of a DiscoveryConfiguration or DiscoveredDevice",
             "Conditions of a claim's devices",
             "Events",
         )
     ]
     listed = {word for table in tables for row in rows(table) for word in _WORD.findall(spans(row))}
     conditions = {"Accepted", "Ready", "Matching", "DevicePlugin", "TolerationsInClaims", "Simulated"}
-    conditions |= {"Verified", "Fetched", "Refused"}
+    conditions |= {"Verified", "Fetched", "Refused", "Published"}
     check("not in the page", reasons() - listed)
     check("not in the code", listed - reasons() - KUBERNETES - conditions)
 
