@@ -261,7 +261,7 @@ class ResourceClassSpec(Strict):
     """The nodes whose devices may be used; unset: all."""
     allocation: Allocation = "Exclusive"
     """Whether a claim gets devices for itself, or (Shared) a share of a GPU's memory or of an FPGA function's compute
-    units (Kubernetes 1.36, KEP-5075)."""
+    units (Kubernetes 1.36.2, KEP-5075)."""
     prepare: PrepareTime = "AtStart"
     """Whether devices are prepared when the pod starts, or (BeforeBinding) before it is bound to the node, which tries
     another node when that fails (Kubernetes 1.36, KEP-5007). Applies to all claims on the devices of the class."""
