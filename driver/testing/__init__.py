@@ -5,7 +5,7 @@ again, as new processes of the kubelet plugin do; a *plugin stand-in* (``plugin`
 rules and keeps its records; a *journal* (``journal``) kills the process at a chosen write. ``contract`` has the rules,
 each a test whose name says it; those of a release are in ``release_contract``.
 
-A vendor writes, in a test module of his own (pytest and hypothesis are in the extra ``kerf-dra[testing]``)::
+A vendor writes, in a test module of his own (``pip install '.[testing]'`` in Kerf's checkout has what it needs)::
 
     class TestMyBackend(BackendContract):
         family = MY_FAMILY

@@ -1,4 +1,4 @@
-"""The contract of backends, for Acme's: ``pip install kerf-dra[testing] .``, then ``pytest``."""
+"""The contract of backends, for Acme's (in Kerf's checkout ``pip install '.[testing]' ./docs/examples/npu``)."""
 
 import errno
 from collections.abc import Generator

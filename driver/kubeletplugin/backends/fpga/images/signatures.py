@@ -54,7 +54,7 @@ def _read_key(name: str, pem: str) -> "Ed25519PublicKey":
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ImportError as error:
         raise InvalidKeyError(
-            f"key {name}: signatures need the package cryptography: pip install 'kerf-dra[fpga]'"
+            f"key {name}: signatures need the Python package cryptography: pip install '.[fpga]' in Kerf's checkout"
         ) from error
     try:
         key = load_pem_public_key(pem.encode())

@@ -141,7 +141,9 @@ class NvmlSession:
         try:
             import pynvml  # here: only processes with this backend pay for it, and have to have it
         except ImportError as error:
-            message = "the backend nvidia needs the Python package nvidia-ml-py: pip install 'kerf-dra[nvidia]'"
+            message = (
+                "the backend nvidia needs the Python package nvidia-ml-py: pip install '.[nvidia]' in Kerf's checkout"
+            )
             raise NvmlBindingsMissingError(message) from error
         self._load()
         function = "nvmlInit"
