@@ -36,7 +36,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "claim": "Print a claim template for devices of a size of your own.",
         "why": "Say why a pod or a claim waits for devices, and what would help.",
         "plan": "Say what would be placed where, and how much more would fit.",
-        "models": "List the GPU models and FPGA shells that Kerf knows.",
+        "models": "List the models of GPUs that Kerf knows.",
         "families": "List the installed families of devices, their attributes and capacities.",
         "migrate": "Convert what asks for devices in older ways to claims.",
         "completion": "Print the shell code that completes kerf's arguments.",
@@ -133,7 +133,7 @@ def _build_left_out(name: str, package: str) -> click.Command:
 def kerf() -> None:
     """Cut GPUs and FPGAs to size on demand, for Kubernetes.
 
-    Every option can also be set by the environment variable that its help names.
+    Every option but those of cdi can also be set by the environment variable that its help names.
     """
 
 

@@ -104,8 +104,8 @@ def command(
 ) -> int:
     """Run the plugin of one node, until SIGTERM: publish its devices, prepare and unprepare claims.
 
-    Each family of devices is a DRA driver of its own: gpu.kerf.dev, fpga.kerf.dev, and those that others install. One
-    process serves all families that have one of the chosen backends.
+    Each family of devices is a DRA driver of its own: gpu.kerf.dev, fpga.kerf.dev, gpu-intel.kerf.dev, shared.kerf.dev,
+    and those that others install. One process serves all families that have one of the chosen backends.
     """
     with without_system_roots():  # aiohttp, whose own TLS contexts are not used, would read them
         from kerf_dra.driver.kubeletplugin import app
