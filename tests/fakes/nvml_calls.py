@@ -33,8 +33,11 @@ def compute_profiles(instance: Any) -> list[Any]:
 
 
 def fill_gpu_instance(instance: Any) -> Any:
-    """Create the compute instance that fills a GPU instance, and return its handle."""
-    return pynvml.nvmlGpuInstanceCreateComputeInstance(instance, compute_profiles(instance)[-1].id)
+    """Create the compute instance that fills a GPU instance, and return its handle. Raises NVMLError."""
+    profiles = compute_profiles(instance)
+    if not profiles:  # each call for one was answered with an error
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profiles[-1].id)
 
 
 def destroy_gpu_instance(card: Any, instance_id: int) -> None:

@@ -355,13 +355,12 @@ class Judge:
 
     def _restore(self, event: Appeared) -> bool:
         """Give a partition that the plugin has made to the claims that have lost theirs at its place; returns whether
-        there are any. A claim that has ended for the grace may be thought to be there, and does not hold it.
+        there are any. A claim that has ended may be thought to be there, and does not hold it.
         """
         identity, place = event.partition, event.place
         late = [claim for claim, lost in self._late_losses.items() if place in lost]
         for claim in late:
             self._late.setdefault(claim, set()).add(identity)
-        ended = [hold for claim, hold in self._all_holds() if self._may_be_taken(claim, hold, event.at)]
         lost = [
             (hold, own)
             for hold in (*(hold for _, hold in self._all_holds()), *self._left.values())
@@ -371,7 +370,7 @@ class Judge:
         if lost:
             self._remade.add(identity)
         for hold, own in lost:
-            if all(hold is not each for each in ended):
+            if hold.ended_at is None:
                 hold.places[own] = identity
                 hold.is_bereft = not self._partitions.keys() >= {*hold.places.values()} - {None}
         return bool(late or lost or any(_shape(place) in shapes for shapes in self._unanswered.values()))
