@@ -166,15 +166,20 @@ async def test_a_pod_with_limits_for_two_tiles_has_one_mask_for_both(namespace: 
 
 async def test_the_example_gives_two_tiles_and_two_shares(namespace: Namespace) -> None:
     documents = read("intel-fractions", reports=True)
+    [share] = (one for one in documents if one["metadata"]["name"] == "intel-share" and "Template" in one["kind"])
+    [request] = share["spec"]["spec"]["devices"]["requests"]
+    request["exactly"]["capacity"]["requests"]["memory"] = "40Gi"  # two of them fit on a card of 96 GiB
     classes = [one for one in documents if one["kind"] == "ResourceClass"]
     for document in classes:
         await namespace.api.apply(document)
         await wait_compiled(namespace.api, document["metadata"]["name"])
     await namespace.apply(*(one for one in documents if one["kind"] != "ResourceClass"))
     names = ("intel-tile-1", "intel-tile-2", "intel-share-1", "intel-share-2")
-    told = {name: (await namespace.wait_running(name)).main for name in names}
-    assert sorted(told[name].environment["ZE_AFFINITY_MASK"] for name in names[:2]) == ["0", "1"]
-    tiles, shares = ({find_devices(told[name])[0][0] for name in pair} for pair in (names[:2], names[2:]))
+    running = {name: await namespace.wait_running(name) for name in names}
+    told = {name: one.main for name, one in running.items()}
+    assert {told[name].environment["ZE_AFFINITY_MASK"] for name in names[:2]} <= {"0", "1"}
+    places = {name: (one.pod["spec"]["nodeName"], find_devices(one.main)[0][0]) for name, one in running.items()}
+    tiles, shares = {places[name] for name in names[:2]}, {places[name] for name in names[2:]}
     assert tiles.isdisjoint(shares), "a card is cut into tiles, or shared"
     for name in names[2:]:
         assert "ZE_AFFINITY_MASK" not in told[name].environment
