@@ -149,7 +149,7 @@ class Judge:
     _late_losses: dict[str, set[Partition]] = field(default_factory=dict)
     """The places of such partitions: what is taken away there may be made again."""
     _unanswered: dict[str, set[tuple[object, ...]]] = field(default_factory=dict)
-    """What claims held whose unprepare the plugin may never have got, so that it may make it again, by claim."""
+    """What claims held whose unprepare or end the plugin may not know of, so that it may make it again, by claim."""
     _remade: set[str] = field(default_factory=set)
     """What the plugin has made in place of what was taken away from claims."""
 
@@ -479,7 +479,8 @@ class Judge:
             self._ended_at.pop(claim, None)
             self._allocated_at.pop(claim, None)
             self._earlier.pop(claim, None)
-            self._left.pop(claim, None)
+            if (left := self._left.pop(claim, None)) is not None:  # the plugin may not have learned of its end yet
+                self._unanswered.setdefault(claim, set()).update(map(_shape, left.places))
             self._used.discard(claim)
 
     def _select(self, subjects: frozenset[str]) -> Iterator[Event]:
