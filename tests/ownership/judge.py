@@ -144,8 +144,8 @@ class Judge:
     _left: dict[str, _Hold] = field(default_factory=dict)
     """What claims held before something of it was taken away and the kubelet called again: pods may use the rest."""
     _late: dict[str, set[str]] = field(default_factory=dict)
-    """What was made for claims in prepares whose answer the kubelet did not wait for, or, where pods use the claim, did
-    not get as the plugin died: they may have it."""
+    """What was made for claims in prepares whose answer the kubelet did not get, as it did not wait or the plugin died:
+    they may have it."""
     _late_losses: dict[str, set[Partition]] = field(default_factory=dict)
     """The places of such partitions: what is taken away there may be made again."""
     _unanswered: dict[str, set[tuple[object, ...]]] = field(default_factory=dict)
@@ -272,7 +272,7 @@ class Judge:
     @_judge.register
     def _(self, event: Died) -> Iterator[tuple[Rule, str, frozenset[str]]]:
         for call in self._calls.values():
-            if call.operation is Operation.PREPARE and call.claim in self._used:
+            if call.operation is Operation.PREPARE:  # the next process finishes it, or releases it
                 self._note_made(call)
         self._calls.clear()
         self._given_up.clear()
@@ -355,22 +355,23 @@ class Judge:
 
     def _restore(self, event: Appeared) -> bool:
         """Give a partition that the plugin has made to the claims that have lost theirs at its place; returns whether
-        there are any. A claim that has ended may be thought to be there, and does not hold it.
+        there are any. One that has ended gets none that another claim is being prepared with.
         """
         identity, place = event.partition, event.place
+        wanted_by = {call.claim for call in self._all_calls() if any(place in places for places in call.allocations)}
         late = [claim for claim, lost in self._late_losses.items() if place in lost]
         for claim in late:
             self._late.setdefault(claim, set()).add(identity)
         lost = [
-            (hold, own)
-            for hold in (*(hold for _, hold in self._all_holds()), *self._left.values())
+            (claim, hold, own)
+            for claim, hold in (*self._all_holds(), *self._left.items())
             for own, known in hold.places.items()
             if _shape(own) == _shape(place) and known not in self._partitions
         ]
         if lost:
             self._remade.add(identity)
-        for hold, own in lost:
-            if hold.ended_at is None:
+        for claim, hold, own in lost:
+            if hold.ended_at is None or not wanted_by - {claim}:
                 hold.places[own] = identity
                 hold.is_bereft = not self._partitions.keys() >= {*hold.places.values()} - {None}
         return bool(late or lost or any(_shape(place) in shapes for shapes in self._unanswered.values()))
