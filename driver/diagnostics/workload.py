@@ -222,14 +222,16 @@ def _build_workload(
     pod = template.pod
     namespace = pod.metadata.namespace
     claims: list[WorkloadClaim] = []
-    for entry in pod.spec.resource_claims:
+    for index, entry in enumerate(pod.spec.resource_claims):
+        where = f"{_describe_pod(template)}.resourceClaims[{index}]"
         if entry.resource_claim_name:
             ref = ObjectRef(namespace, entry.resource_claim_name)
-            claim = _look_up("ResourceClaim", ref, {**cluster.claims, **found.claims})
+            claim = _look_up(f"{where}.resourceClaimName", "ResourceClaim", ref, {**cluster.claims, **found.claims})
             claims.append(WorkloadClaim(claim, is_shared=True))
         else:
             ref = ObjectRef(namespace, entry.resource_claim_template_name or "")
-            own = _look_up("ResourceClaimTemplate", ref, {**cluster.templates, **found.templates})
+            known = {**cluster.templates, **found.templates}
+            own = _look_up(f"{where}.resourceClaimTemplateName", "ResourceClaimTemplate", ref, known)
             group = _find_group_of(entry, template, found.groups)
             of_group = f"{group}/{entry.name}"  # no claim of the cluster has a slash in its name
             own_name = ObjectRef(namespace, entry.name if group is None else of_group)
@@ -270,9 +272,16 @@ def _find_group_of(entry: PodResourceClaim, template: _PodTemplate, groups: Mapp
     return membership.pod_group_name if is_shared else None
 
 
-def _look_up(kind: str, ref: ObjectRef, known: Mapping[ObjectRef, T]) -> T:
+def _describe_pod(template: _PodTemplate) -> str:
+    """Return the object with a pod's spec, and the path to that."""
+    path = "spec" if template.kind == PODS.kind else "spec.template.spec"
+    return f"{template.kind} {template.pod.metadata.name or template.pod.metadata.generate_name}: {path}"
+
+
+def _look_up(where: str, kind: str, ref: ObjectRef, known: Mapping[ObjectRef, T]) -> T:
+    """Return the object that a field names. Raises QueryError, which names the field."""
     if ref not in known:
-        raise QueryError.unknown(kind, ref, known)
+        raise QueryError(f"{where}: {QueryError.unknown(kind, ref, known)}")
     return known[ref]
 
 

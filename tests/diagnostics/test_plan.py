@@ -186,9 +186,13 @@ BAD: dict[str, tuple[Document, type[Exception], str]] = {
     "no such template": (
         pod("p", by_template("nope")),
         QueryError,
-        "there is no ResourceClaimTemplate default/nope",
+        "Pod p: spec.resourceClaims[0].resourceClaimTemplateName: there is no ResourceClaimTemplate default/nope",
     ),
-    "no such claim": (pod("p", by_name("nope")), QueryError, "there is no ResourceClaim default/nope"),
+    "no such claim": (
+        pod("p", by_name("nope")),
+        QueryError,
+        "Pod p: spec.resourceClaims[0].resourceClaimName: there is no ResourceClaim default/nope",
+    ),
     "a field of another type": (
         pod("p", resourceClaims=3),
         InvalidDocumentError,
