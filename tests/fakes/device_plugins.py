@@ -63,12 +63,17 @@ class FakeDevicePluginKubelet:
             streams.cancel_scope.cancel()
 
     async def wait_list(self, resource: str, ids: int, healthy: int | None = None) -> dict[str, v1beta1.Device]:
-        """Wait until the last list of a resource has so many devices, so many of them healthy; returns it."""
+        """Wait until a resource is served, and its last list has so many devices, so many of them healthy; returns it.
+
+        A list that a plugin which has ended has sent does not count: a test once called its socket, which was gone.
+        """
         while True:
             changed = self._changed
             last = (self.lists.get(resource) or [{}])[-1]
             found = sum(device.health == "Healthy" for device in last.values())
-            if self.lists.get(resource) and len(last) == ids and (healthy is None or found == healthy):
+            begun = sum(each.resource_name == resource for each in self.registrations)
+            is_served = bool(self.lists.get(resource)) and begun > self.ended.count(resource)
+            if is_served and len(last) == ids and (healthy is None or found == healthy):
                 return last
             await changed.wait()
 
