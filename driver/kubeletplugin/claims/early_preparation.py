@@ -127,7 +127,7 @@ class EarlyPreparer:
         for record in self._checkpoint.records.values():
             has_name = (record.claim.namespace, record.claim.name) == (ref.namespace, ref.name)
             if record.awaits_pod and has_name and record.claim.uid != allocated_uid:
-                self._state.suspects.add(record.claim)
+                self._state.suspects.add(record.claim.uid)
 
     async def _prepare_before_binding(self, claim: AllocatedClaim) -> str | None:
         """Prepare the claim; returns None when its devices are ready, else why they will not be.

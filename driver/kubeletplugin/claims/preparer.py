@@ -189,7 +189,7 @@ class ClaimPreparer:
             await self._executor.execute(steps, context)
         except HeldByOthersError as error:
             for holder in error.holders:
-                self._state.suspects.add(holder)
+                self._state.suspects.add(holder.uid)
                 _log.warning("claim %s (UID %s) holds what this one needs", holder, holder.uid)
             raise
         except DevicesFailedError as error:
@@ -245,7 +245,7 @@ class ClaimPreparer:
         if may_run(context.existing, self._boot_id):
             # It has the name of the claim, which may have no record next: a start would take that for a lost one.
             await self._executor.execute((Step.REMOVE_CDI,), context)
-            self._state.suspects.add(self._executor.set_aside(context))
+            self._state.suspects.add(self._executor.set_aside(context).uid)
             _log.warning("the claim has other devices now; its earlier ones are kept until its pods have ended")
             return
         try:

@@ -12,7 +12,6 @@ from typing import Protocol
 
 import anyio
 
-from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
@@ -39,38 +38,21 @@ class NodeEvents(Protocol):
         ...
 
 
-class SuspectClaims(Notifier):
-    """Claims that may be gone and still hold devices, for garbage collection, which is notified of each."""
+class PendingIds(Notifier):
+    """IDs that wait for one part, which is notified of each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._uids: set[str] = set()
+        self._ids: set[str] = set()
 
-    def add(self, claim: ClaimRef) -> None:
-        self._uids.add(claim.uid)
+    def add(self, id_: str) -> None:
+        self._ids.add(id_)
         self.notify()
 
     def take(self) -> set[str]:
-        """Return and forget the UIDs that were added since the last call."""
-        uids, self._uids = self._uids, set()
-        return uids
-
-
-class SurveyedCards(Notifier):
-    """Cards that have been surveyed, for repairs, which are notified of each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._uuids: set[str] = set()
-
-    def add(self, card_uuid: str) -> None:
-        self._uuids.add(card_uuid)
-        self.notify()
-
-    def take(self) -> set[str]:
-        """Return and forget the UUIDs that were added since the last call."""
-        uuids, self._uuids = self._uuids, set()
-        return uuids
+        """Return and forget the IDs that were added since the last call."""
+        ids, self._ids = self._ids, set()
+        return ids
 
 
 class NodeState:
@@ -89,8 +71,10 @@ class NodeState:
         """The cards of which they are."""
         self.prepares_early = False
         """Whether claims are prepared before their pods are bound: only then may the scheduler be made to wait."""
-        self.suspects = SuspectClaims()
-        self.surveyed = SurveyedCards()
+        self.suspects = PendingIds()
+        """UIDs of claims that may be gone and still hold devices, for garbage collection."""
+        self.surveyed = PendingIds()
+        """UUIDs of cards that have been surveyed, for repairs."""
         self.deferred = {
             uid for uid, record in records.items() if record.state is ClaimState.RELEASING and not record.resource
         }
@@ -122,15 +106,15 @@ class NodeState:
         reservations = self.restrictions.reservations
         if reservations.resources or reservations.kept:
             reservations.note_records(tuple(self.records.values()), self.cards_by_uuid)
-        self._note_restrictions()
+        self._note_change()
 
     def note_surveys(self) -> None:
         """Note that what surveys show, or refusals that they end, has changed."""
-        self._note_restrictions()
+        self._note_change()
 
     def note_refusals(self) -> None:
         """Note that the hardware has refused a device, or that a claim is known to have one."""
-        self._note_restrictions()
+        self._note_change()
 
     def note_orphans(self) -> None:
         """Note that devices are in use of which the API server no longer has the claim, or are not any more."""
@@ -138,14 +122,14 @@ class NodeState:
 
     def note_health(self) -> None:
         """Note that the health of a card has changed."""
-        self._note_restrictions()
+        self._note_change()
 
     def note_surveyed(self, card_uuid: str) -> None:
         """Note that a card has been surveyed: it is there, so that releases that wait for it can be finished."""
         for uid in self.deferred & self.records.keys():
             record = self.records[uid]
             if any(device.part.card_uuid == card_uuid for device in record.devices):
-                self.suspects.add(record.claim)
+                self.suspects.add(uid)
         self.surveyed.add(card_uuid)
 
     def note_devices(self, devices: DeviceSet, cards: Sequence[Card]) -> None:
@@ -168,7 +152,7 @@ class NodeState:
         taints = (*self.health.build_taints(partition), *self.restrictions.build_taints(partition))
         return ", ".join(taint.key for taint in taints) or None
 
-    def _note_restrictions(self) -> None:
+    def _note_change(self) -> None:
         self.request_publication()
         self.health_changed.notify()
 

@@ -73,7 +73,7 @@ async def test_a_suspect_claim_is_looked_up_at_once(tmp_path: Path) -> None:
     async with collecting(tmp_path) as core:
         other = add(core, "other")
         assert core.cluster.reads == 1
-        core.state.suspects.add(other)
+        core.state.suspects.add(other.uid)
         await anyio.wait_all_tasks_blocked()
         assert core.cluster.reads == 2
 
@@ -90,6 +90,6 @@ async def test_a_claim_that_cannot_be_looked_up_keeps_no_other_from_it(tmp_path:
         first, last = add(core, "a-first"), add(core, "z-last")
         core.cluster.errors["a-first"] = UnreachableError("GET claim", "connection refused")
         for one in (first, last):
-            core.state.suspects.add(one)
+            core.state.suspects.add(one.uid)
         await anyio.wait_all_tasks_blocked()
         assert core.cluster.reads == 3

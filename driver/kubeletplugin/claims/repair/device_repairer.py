@@ -189,7 +189,7 @@ class DeviceRepairer:
             return False
         end = find_end(claim, record, claim_uid_of(record.claim.uid))
         if end is not None:
-            self._state.suspects.add(record.claim)
+            self._state.suspects.add(record.claim.uid)
             _log.info("claim %s: a lost partition is not made again: %s, says the API server", record.claim, end)
         return end is not None
 
