@@ -14,7 +14,7 @@ import msgspec
 
 from kerf_dra.api.errors import Problem
 from kerf_dra.api.kerf.validation import check_document, quote, show_name, suggest
-from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.base import JsonObject, Value, as_list, as_mapping
 from kerf_dra.api.model.claims import (
     DeviceClassSpec,
     ExactDeviceRequest,
@@ -71,6 +71,14 @@ def find_claim_problems(body: Mapping[str, Any]) -> list[Problem]:
     return [*found, *_find_incomplete_requests(body, version)]
 
 
+def find_claim_spec(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Return the spec of the claims that a document stands for, and its path; empty: it stands for none."""
+    spec = as_mapping(body.get("spec"))
+    if body.get("kind") == "ResourceClaimTemplate":
+        return as_mapping(spec.get("spec")), "spec.spec"
+    return (spec if body.get("kind") == "ResourceClaim" else {}), "spec"
+
+
 def convert_to_v1(body: JsonObject) -> JsonObject:
     """Return the document in v1, as the API server converts it. Documents of other groups stay as they are.
 
@@ -119,12 +127,9 @@ def _explain_form(problem: Problem, version: str) -> Problem:
 
 def _find_incomplete_requests(body: Mapping[str, Any], version: str) -> Iterator[Problem]:
     """Yield a problem for each request that names no class, or in two ways; others are of the wrong type."""
-    spec, path = _mapping(body.get("spec")), "spec"
-    if body.get("kind") == "ResourceClaimTemplate":
-        spec, path = _mapping(spec.get("spec")), "spec.spec"
-    requests = _mapping(spec.get("devices")).get("requests")
+    spec, path = find_claim_spec(body)
     single = "deviceClassName" if version == _FLAT_VERSION else "exactly"
-    for index, request in enumerate(requests if isinstance(requests, list) else ()):
+    for index, request in enumerate(as_list(as_mapping(spec.get("devices")).get("requests"))):
         if not isinstance(request, Mapping):
             continue
         where = f"{path}.devices.requests[{index}]"
@@ -133,7 +138,3 @@ def _find_incomplete_requests(body: Mapping[str, Any], version: str) -> Iterator
             yield Problem(where, f"has both {single} and firstAvailable: remove one of the two")
         elif not given and not set(request) - {"name", single, "firstAvailable"}:
             yield Problem(where, f"needs {single}, or firstAvailable with alternatives")
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

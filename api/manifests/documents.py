@@ -9,6 +9,7 @@ from kerf_dra.api.errors import Problem
 from kerf_dra.api.kerf.validation import quote
 from kerf_dra.api.manifests.claim_documents import find_claim_problems, is_claim_document
 from kerf_dra.api.manifests.pod_documents import find_entry_problems, find_pod_problems
+from kerf_dra.api.model.base import as_mapping
 
 
 def find_document_problems(body: Mapping[str, Any]) -> list[Problem]:
@@ -22,8 +23,7 @@ def find_document_problems(body: Mapping[str, Any]) -> list[Problem]:
 
 def _find_group_problems(body: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the problems of a PodGroup, and of a Workload with claims: a controller makes its groups, unseen here."""
-    kind, spec = body.get("kind"), body.get("spec")
-    spec = spec if isinstance(spec, Mapping) else {}
+    kind, spec = body.get("kind"), as_mapping(body.get("spec"))
     if kind == "PodGroup":
         if str(body.get("apiVersion")).rpartition("/")[2] not in SCHEDULING_VERSIONS:
             known = ", ".join(SCHEDULING_VERSIONS)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kerf_dra.api.core.v1 import ContainerClaim, PodSpec
 from kerf_dra.api.errors import Problem
 from kerf_dra.api.kerf.validation import check_document, show_name, suggest
-from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.base import Value, as_list, as_mapping
 
 SPEC_PATHS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
     {
@@ -45,20 +45,19 @@ def find_pod_problems(body: Mapping[str, Any]) -> Iterator[Problem]:
     path = SPEC_PATHS.get((str(body.get("apiVersion")), str(body.get("kind"))), ())
     spec: Mapping[str, Any] = body
     for field in path:
-        spec = _mapping(spec.get(field))
+        spec = as_mapping(spec.get(field))
     where = ".".join(path)
     if path:
         yield from _find_misspelt_fields(spec, where)
         yield from find_entry_problems(spec, where)
     for field in ("initContainers", "containers") if path else ():
-        for index, container in enumerate(_list(spec.get(field))):
-            yield from _find_resource_problems(_mapping(container).get("resources"), f"{where}.{field}[{index}]")
+        for index, container in enumerate(as_list(spec.get(field))):
+            yield from _find_resource_problems(as_mapping(container).get("resources"), f"{where}.{field}[{index}]")
 
 
 def find_entry_problems(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """Yield every problem of the entries of ``resourceClaims``, which pods and PodGroups have in one form."""
-    entries = spec.get("resourceClaims")
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+    for index, entry in enumerate(as_list(spec.get("resourceClaims"))):
         where = f"{path}.resourceClaims[{index}]"
         problems = check_document(entry, _PodClaim, where, is_strict=True).problems
         source = f"{where}.source"
@@ -71,7 +70,7 @@ def find_entry_problems(spec: Mapping[str, Any], path: str) -> Iterator[Problem]
 
 
 def _explain_source(problem: Problem, entry: Mapping[str, Any]) -> Problem:
-    names = {name: value for name, value in _mapping(entry.get("source")).items() if name in _CLAIM_NAMES}
+    names = {name: value for name, value in as_mapping(entry.get("source")).items() if name in _CLAIM_NAMES}
     fields = ", ".join(f"{name}: {show_name(value)}" for name, value in names.items()) or "resourceClaimTemplateName"
     message = (
         f"unknown field; Kubernetes 1.31 and later have its fields in the entry itself: write {fields} beside name"
@@ -87,18 +86,10 @@ def _find_misspelt_fields(spec: Mapping[str, Any], path: str) -> Iterator[Proble
 
 
 def _find_resource_problems(resources: object, path: str) -> Iterator[Problem]:
-    for name in _mapping(resources):
+    for name in as_mapping(resources):
         if name not in _RESOURCES:
             message = f"unknown field; {suggest(str(name), _RESOURCES)}"
             yield Problem(f"{path}.resources.{show_name(name)}", message)
-    for index, used in enumerate(_list(_mapping(resources).get("claims"))):
+    for index, used in enumerate(as_list(as_mapping(resources).get("claims"))):
         where = f"{path}.resources.claims[{index}]"
         yield from check_document(used, ContainerClaim, where, is_strict=True).problems
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

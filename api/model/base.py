@@ -1,11 +1,22 @@
 """The base class of model values."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, dataclass_transform
 
 import msgspec
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object with a schema that is not the model's, kept unchanged."""
+
+
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Return a part of a document that should be an object; empty: it is something else, which a check reports."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_list(value: object) -> Sequence[Any]:
+    """Return a part of a document that should be a list; empty: it is something else, which a check reports."""
+    return value if isinstance(value, list) else ()
 
 
 class _KeywordOnly(msgspec.StructMeta):

@@ -26,9 +26,9 @@ from kerf_dra.api.kerf.discovery_objects import DIGEST_BYTES, DISCOVERY_CONFIGUR
 from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
 from kerf_dra.api.kerf.validation import show_name
-from kerf_dra.api.manifests.claim_documents import convert_to_v1
+from kerf_dra.api.manifests.claim_documents import convert_to_v1, find_claim_spec
 from kerf_dra.api.manifests.documents import find_document_problems
-from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.base import JsonObject, as_list, as_mapping
 from kerf_dra.api.model.device_attributes import ATTRIBUTE_UUID
 from kerf_dra.api.model.names import is_dns_subdomain, list_names
 from kerf_dra.api.model.printable_text import to_one_line
@@ -112,16 +112,16 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        return str(_mapping(self.body.get("metadata")).get("name", ""))
+        return str(as_mapping(self.body.get("metadata")).get("name", ""))
 
     @property
     def namespace(self) -> str:
-        return str(_mapping(self.body.get("metadata")).get("namespace", "") or "default")
+        return str(as_mapping(self.body.get("metadata")).get("namespace", "") or "default")
 
     @property
     def pods(self) -> int:
         """The number of pods that it stands for."""
-        spec = _mapping(self.body.get("spec"))
+        spec = as_mapping(self.body.get("spec"))
         if self.kind == "Job":
             at_once = spec.get("parallelism", 1)
             return 0 if spec.get("suspend") else min(at_once, spec.get("completions", at_once))
@@ -186,7 +186,7 @@ def find_problems(body: JsonObject, checks: "Checks | None" = None) -> list[Prob
         return found or [_describe_unknown_kind(str(api_version), str(kind), checks)]
     found = list(check(body))
     if not any(problem.path == _NAME for problem in found):
-        name = _mapping(body.get("metadata")).get("name")
+        name = as_mapping(body.get("metadata")).get("name")
         if not name:
             found.append(Problem(_NAME, "is required"))
         elif not (isinstance(name, str) and is_dns_subdomain(name)):
@@ -229,7 +229,7 @@ def _documents(file: Path, lines: list[str]) -> Iterator[Manifest]:
 def _items(document: object) -> Sequence[object]:
     """Return the objects of a List, as ``kubectl get -o yaml`` writes it; else the document itself."""
     if isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == ("v1", "List"):
-        return _list(document.get("items"))
+        return as_list(document.get("items"))
     return (document,)
 
 
@@ -306,7 +306,7 @@ def _find_repeated_devices(manifests: Sequence[Manifest]) -> Iterator[str]:
     The policy ``kerf-unique-devices`` refuses such claims, those among them that the scheduler makes for ``limits``.
     """
     for configuration in manifests:
-        spec = _mapping(configuration.body.get("spec"))
+        spec = as_mapping(configuration.body.get("spec"))
         if configuration.kind != DISCOVERY_CONFIGURATIONS.kind or not spec.get("uniqueDevices", True):
             continue
         resource = f"{spec.get('extendedResourceDomain')}/{configuration.name}"
@@ -322,42 +322,36 @@ def _find_multiple_limits(body: JsonObject, resource: str) -> Iterator[str]:
     """Yield the path of each limit of a pod's container for more than one of an extended resource."""
     spec, path = _find_pod_spec(body)
     for field in ("initContainers", "containers"):
-        for number, container in enumerate(_list(spec.get(field))):
-            limits = _mapping(_mapping(_mapping(container).get("resources")).get("limits"))
+        for number, container in enumerate(as_list(spec.get(field))):
+            limits = as_mapping(as_mapping(as_mapping(container).get("resources")).get("limits"))
             if str(limits.get(resource, "1")) not in {"0", "1"}:
                 yield f"{path}.{field}[{number}].resources.limits[{resource}]"
 
 
 def _find_multiple_requests(body: JsonObject, class_name: str) -> str:
     """Return the path of a claim's requests for several devices of a class that may be the same one; empty: none."""
-    spec, path = _find_claim_spec(body)
-    devices = _mapping(spec.get("devices"))
-    choices = [_mapping(_mapping(request).get("exactly")) for request in _list(devices.get("requests"))]
+    spec, path = find_claim_spec(body)
+    devices = as_mapping(spec.get("devices"))
+    choices = [as_mapping(as_mapping(request).get("exactly")) for request in as_list(devices.get("requests"))]
     own = [choice for choice in choices if choice.get("deviceClassName") == class_name]
     is_one = len(own) < 2 and all(
         one.get("allocationMode", "ExactCount") == "ExactCount" and one.get("count", 1) == 1 for one in own
     )
-    is_distinct = any(_mapping(one).get("distinctAttribute") == _UNIQUE for one in _list(devices.get("constraints")))
+    is_distinct = any(
+        as_mapping(one).get("distinctAttribute") == _UNIQUE for one in as_list(devices.get("constraints"))
+    )
     return "" if is_one or is_distinct else f"{path}.devices.requests"
-
-
-def _find_claim_spec(body: JsonObject) -> tuple[Mapping[str, Any], str]:
-    """Return the spec of the claims that a document stands for, and its path; empty: it stands for none."""
-    spec = _mapping(body.get("spec"))
-    if body.get("kind") == "ResourceClaimTemplate":
-        return _mapping(spec.get("spec")), "spec.spec"
-    return (spec if body.get("kind") == "ResourceClaim" else {}), "spec"
 
 
 def _find_unknown_container_claims(body: JsonObject) -> Iterator[str]:
     """Yield a problem for each container that names a claim which its pod does not have: the API server refuses it."""
     spec, path = _find_pod_spec(body)
-    entries = [str(_mapping(entry).get("name")) for entry in _list(spec.get("resourceClaims"))]
+    entries = [str(as_mapping(entry).get("name")) for entry in as_list(spec.get("resourceClaims"))]
     for field in ("initContainers", "containers"):
-        for number, container in enumerate(_list(spec.get(field))):
-            claims = _list(_mapping(_mapping(container).get("resources")).get("claims"))
+        for number, container in enumerate(as_list(spec.get(field))):
+            claims = as_list(as_mapping(as_mapping(container).get("resources")).get("claims"))
             for index, claim in enumerate(claims):
-                if (name := _mapping(claim).get("name")) not in entries:
+                if (name := as_mapping(claim).get("name")) not in entries:
                     known = f"the pod has {', '.join(entries)}" if entries else "the pod has none"
                     where = f"{path}.{field}[{number}].resources.claims[{index}].name"
                     yield f"{where}: no claim {name} is in {path}.resourceClaims; {known}"
@@ -369,7 +363,7 @@ def find_ineffective_objects(manifests: Sequence[Manifest]) -> Iterator[str]:
     for manifest in manifests:
         if manifest.kind in _CLAIM_FIELDS.values() and (manifest.kind, manifest.namespace, manifest.name) not in used:
             yield f"{manifest}: no pod uses it, so nothing gets its devices"
-        handler = str(_mapping(_mapping(manifest.body.get("spec")).get("discoveryHandler")).get("name"))
+        handler = str(as_mapping(as_mapping(manifest.body.get("spec")).get("discoveryHandler")).get("name"))
         if manifest.kind == DISCOVERY_CONFIGURATIONS.kind and not is_built_in(handler):
             yield (
                 f"{manifest}: spec.discoveryHandler.name: no program registers here as {handler}, so no device is "
@@ -382,40 +376,45 @@ def find_offers(manifests: Iterable[Manifest]) -> dict[str, int]:
     a node.
     """
     offers = [
-        _mapping(_mapping(one.body.get("spec")).get("devicePlugin")) for one in manifests if one.kind == "ResourceClass"
+        as_mapping(as_mapping(one.body.get("spec")).get("devicePlugin"))
+        for one in manifests
+        if one.kind == "ResourceClass"
     ]
     return {offer["resource"]: int(offer["perNode"]) for offer in offers if offer}
 
 
 def _find_pod_spec(body: JsonObject) -> tuple[Mapping[str, Any], str]:
     """Return the spec of the pods that a document stands for, and its path; empty: it stands for none."""
-    spec = _mapping(body.get("spec"))
+    spec = as_mapping(body.get("spec"))
     if body.get("kind") in _WORKLOADS:
-        return _mapping(_mapping(spec.get("template")).get("spec")), "spec.template.spec"
+        return as_mapping(as_mapping(spec.get("template")).get("spec")), "spec.template.spec"
     return (spec if body.get("kind") == "Pod" else {}), "spec"
 
 
 def _named_claims(body: JsonObject) -> Iterator[tuple[str, str, str]]:
     """Yield path, kind and name of every claim and template that a pod refers to."""
     spec, path = _find_pod_spec(body)
-    for index, entry in enumerate(_list(spec.get("resourceClaims"))):
-        source = _mapping(_mapping(entry).get("source"))  # has the names until Kubernetes 1.30
+    for index, entry in enumerate(as_list(spec.get("resourceClaims"))):
+        source = as_mapping(as_mapping(entry).get("source"))  # has the names until Kubernetes 1.30
         for field, kind in _CLAIM_FIELDS.items():
-            name = _mapping(entry).get(field, source.get(field))
+            name = as_mapping(entry).get(field, source.get(field))
             if isinstance(name, str):
                 yield f"{path}.resourceClaims[{index}].{field}", kind, name
 
 
 def named_classes(body: JsonObject) -> Iterator[tuple[str, str]]:
     """Yield path and name of every class that a claim or template refers to."""
-    spec, path = _find_claim_spec(body)
-    for index, request in enumerate(_list(_mapping(spec.get("devices")).get("requests"))):
+    spec, path = find_claim_spec(body)
+    for index, request in enumerate(as_list(as_mapping(spec.get("devices")).get("requests"))):
         at = f"{path}.devices.requests[{index}]"
-        choices = [(at, request), (f"{at}.exactly", _mapping(request).get("exactly"))]  # v1beta1 has it in the request
-        alternatives = _list(_mapping(request).get("firstAvailable"))
+        choices = [
+            (at, request),
+            (f"{at}.exactly", as_mapping(request).get("exactly")),
+        ]  # v1beta1 has it in the request
+        alternatives = as_list(as_mapping(request).get("firstAvailable"))
         choices += [(f"{at}.firstAvailable[{number}]", choice) for number, choice in enumerate(alternatives)]
         for where, choice in choices:
-            name = _mapping(choice).get("deviceClassName")
+            name = as_mapping(choice).get("deviceClassName")
             if isinstance(name, str):
                 yield f"{where}.deviceClassName", name
 
@@ -483,9 +482,9 @@ def _check_parameters(body: JsonObject, keys: tuple[str, ...]) -> Iterator[Probl
     }
     value: object = body
     for key in keys:
-        value = _mapping(value).get(key)
-    for index, entry in enumerate(_list(value)):
-        opaque = _mapping(_mapping(entry).get("opaque"))
+        value = as_mapping(value).get(key)
+    for index, entry in enumerate(as_list(value)):
+        opaque = as_mapping(as_mapping(entry).get("opaque"))
         parameters = opaque.get("parameters")
         if isinstance(parameters, dict) and (configurations := by_driver.get(opaque.get("driver"))) is not None:
             try:
@@ -493,14 +492,6 @@ def _check_parameters(body: JsonObject, keys: tuple[str, ...]) -> Iterator[Probl
                 decode_device_config(parameters, path, configurations)
             except InvalidDocumentError as error:
                 yield from error.problems
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
 
 
 def _check_nothing(_body: JsonObject) -> Iterator[Problem]:

@@ -19,7 +19,8 @@ from kerf_dra.api.kerf.decoder import decode_resource_class
 from kerf_dra.api.kerf.v1alpha1 import ResourceClass
 from kerf_dra.api.manifests.claim_documents import convert_to_v1, is_claim_document
 from kerf_dra.api.manifests.documents import find_claim_lists, find_document_problems
-from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.manifests.pod_documents import SPEC_PATHS
+from kerf_dra.api.model.base import JsonObject, as_mapping
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.metadata import ObjectMeta
@@ -92,9 +93,20 @@ class ParsedManifests:
 class _PodTemplate(NamedTuple):
     """The pods of one document."""
 
-    kind: str
+    key: tuple[str, str]
+    """The document's version and kind."""
     replicas: int
     pod: Pod
+
+    @property
+    def kind(self) -> str:
+        return self.key[1]
+
+    @property
+    def place(self) -> str:
+        """The object, and the field that is the pods' spec."""
+        name = self.pod.metadata.name or self.pod.metadata.generate_name
+        return f"{self.kind} {name}: {'.'.join(SPEC_PATHS[self.key])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +167,7 @@ def _warn_of_group_claims(groups: Mapping[ObjectRef, PodGroup]) -> Iterator[str]
 def _read(found: _Documents, body: JsonObject, namespace: str) -> None:
     key = str(body.get("apiVersion", "")), str(body.get("kind", ""))
     group, _, version = key[0].partition("/")
-    metadata = body.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
+    metadata = as_mapping(body.get("metadata"))
     subject = f"{key[1] or 'document'} {metadata.get('name') or metadata.get('generateName') or '(no name)'}"
     namespaced = {**body, "metadata": {"namespace": namespace, **metadata}}
     if problems := find_document_problems(body):
@@ -165,7 +176,7 @@ def _read(found: _Documents, body: JsonObject, namespace: str) -> None:
         if key in _REPLICA_FIELDS:
             found.pods.append(_read_pod_template(namespaced, key))
         elif key == ("v1", "Pod"):
-            found.pods.append(_PodTemplate("Pod", 1, PODS.decode(msgspec.json.encode(namespaced))))
+            found.pods.append(_PodTemplate(key, 1, PODS.decode(msgspec.json.encode(namespaced))))
         elif is_claim_document(body):
             _read_claim_document(found, body if key[1] == "DeviceClass" else namespaced)
         elif (group, key[1]) == (SCHEDULING, "PodGroup"):
@@ -208,7 +219,7 @@ def _read_pod_template(body: JsonObject, key: tuple[str, str]) -> _PodTemplate:
         message = f"is {replicas!r}, not a number of pods"
         subject = f"{key[1]} {body['metadata'].get('name')}"
         raise InvalidDocumentError(subject, [Problem(f"spec.{_REPLICA_FIELDS[key]}", message)])
-    return _PodTemplate(key[1], replicas, PODS.decode(msgspec.json.encode(pod)))
+    return _PodTemplate(key, replicas, PODS.decode(msgspec.json.encode(pod)))
 
 
 def _build_workload(
@@ -223,7 +234,7 @@ def _build_workload(
     namespace = pod.metadata.namespace
     claims: list[WorkloadClaim] = []
     for index, entry in enumerate(pod.spec.resource_claims):
-        where = f"{_describe_pod(template)}.resourceClaims[{index}]"
+        where = f"{template.place}.resourceClaims[{index}]"
         if entry.resource_claim_name:
             ref = ObjectRef(namespace, entry.resource_claim_name)
             claim = _look_up(f"{where}.resourceClaimName", "ResourceClaim", ref, {**cluster.claims, **found.claims})
@@ -270,12 +281,6 @@ def _find_group_of(entry: PodResourceClaim, template: _PodTemplate, groups: Mapp
     shared = {(each.name, each.resource_claim_template_name) for each in group.spec.resource_claims}
     is_shared = (entry.name, entry.resource_claim_template_name) in shared
     return membership.pod_group_name if is_shared else None
-
-
-def _describe_pod(template: _PodTemplate) -> str:
-    """Return the object with a pod's spec, and the path to that."""
-    path = "spec" if template.kind == PODS.kind else "spec.template.spec"
-    return f"{template.kind} {template.pod.metadata.name or template.pod.metadata.generate_name}: {path}"
 
 
 def _look_up(where: str, kind: str, ref: ObjectRef, known: Mapping[ObjectRef, T]) -> T:
