@@ -12,7 +12,8 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -48,12 +49,8 @@ def read_file(path: Path, *, max_bytes: int = MAX_BYTES, clock: Callable[[], flo
     Raises OSError where it cannot be opened or read, and UnreadableFileError, which is one, where it is neither file
     nor pipe, has more than ``max_bytes`` bytes, or does not end in time.
     """
-    # Without O_NONBLOCK opening a pipe waits until another program writes to it.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    try:
+    with _open(path) as descriptor:
         return _read(descriptor, str(path), max_bytes, clock)
-    finally:
-        os.close(descriptor)
 
 
 def read_regular_file(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
@@ -61,13 +58,10 @@ def read_regular_file(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
 
     Raises OSError, and UnreadableFileError where it is no regular file, or has more than ``max_bytes`` bytes.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    try:
+    with _open(path) as descriptor:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UnreadableFileError(errno.EINVAL, "is not a regular file", str(path))
         return _read(descriptor, str(path), max_bytes, time.monotonic)
-    finally:
-        os.close(descriptor)
 
 
 def read_standard_input(*, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.monotonic) -> bytes:
@@ -87,6 +81,16 @@ def read_standard_input(*, max_bytes: int = MAX_BYTES, clock: Callable[[], float
 def describe_read_error(error: Exception) -> str:
     """Return what is wrong with a file, for a message that names the file."""
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[int]:
+    """Open a file. Without O_NONBLOCK opening a pipe waits until another program writes to it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _read(descriptor: int, name: str, max_bytes: int, clock: Callable[[], float]) -> bytes:
