@@ -10,7 +10,7 @@ import pytest
 
 from kerf_dra.driver.controller.structured.placement.extender_server import MAX_BODY_BYTES
 from tests.controller.structured.placement.certificates import Certificates, make_certificates
-from tests.controller.structured.placement.cluster import Cluster, body, claim_for, pod
+from tests.controller.structured.placement.cluster import Cluster, body, build_two_nodes, pod
 from tests.controller.structured.placement.served_extender import (
     HEAD,
     LONG_S,
@@ -82,13 +82,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    made = Cluster()
-    for name in "ac":
-        made.add_node(name)
-    made.allocate(claim_for("4g.40gb", "held"), "a")
-    made.set_claim(claim_for("1g.10gb", "new"))
-    made.index.build()
-    return made
+    return build_two_nodes()
 
 
 async def check_served(port: int, ours: Certificates) -> None:

@@ -130,3 +130,14 @@ def _remove(store: Store[ObjectT], value: ObjectT) -> ObjectChange[ObjectT]:
     old = store.get(value.ref)
     store.remove(value.ref)
     return ObjectChange(value.ref, old, None)
+
+
+def build_two_nodes() -> Cluster:
+    """Two nodes: ``a`` has a 4g.40gb in use, ``c`` is empty; the claim ``new`` waits."""
+    made = Cluster()
+    for name in "ac":
+        made.add_node(name)
+    made.allocate(claim_for("4g.40gb", "held"), "a")
+    made.set_claim(claim_for("1g.10gb", "new"))
+    made.index.build()
+    return made

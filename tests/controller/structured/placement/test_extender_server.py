@@ -16,7 +16,7 @@ from kerf_dra.driver.controller.structured.placement.extender_server import (
     ExtenderServer,
 )
 from tests.controller.structured.placement.certificates import Certificates, make_certificates
-from tests.controller.structured.placement.cluster import Cluster, body, claim_for, pod
+from tests.controller.structured.placement.cluster import Cluster, body, build_two_nodes, pod
 from tests.controller.structured.placement.served_extender import (
     HEAD,
     LONG_S,
@@ -41,14 +41,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Two nodes: ``a`` has a 4g.40gb in use, ``c`` is empty; the claim ``new`` waits."""
-    made = Cluster()
-    for name in "ac":
-        made.add_node(name)
-    made.allocate(claim_for("4g.40gb", "held"), "a")
-    made.set_claim(claim_for("1g.10gb", "new"))
-    made.index.build()
-    return made
+    return build_two_nodes()
 
 
 async def test_a_scheduler_with_a_certificate_gets_scores(cluster: Cluster, certificates: Certificates) -> None:
