@@ -45,6 +45,10 @@ _REPLICA_FIELDS: Final = {
 """Kinds with a pod template, and the field of their spec that has the number of pods at one time."""
 
 
+_ADD_IT: Final = "add it to the documents"
+"""What to do about a claim or a template that neither the documents nor the cluster have, nor one like it."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadClaim:
     """One claim of a workload."""
@@ -286,7 +290,7 @@ def _find_group_of(entry: PodResourceClaim, template: _PodTemplate, groups: Mapp
 def _look_up(where: str, kind: str, ref: ObjectRef, known: Mapping[ObjectRef, T]) -> T:
     """Return the object that a field names. Raises QueryError, which names the field."""
     if ref not in known:
-        raise QueryError(f"{where}: {QueryError.unknown(kind, ref, known)}")
+        raise QueryError(f"{where}: {QueryError.unknown(kind, ref, known, _ADD_IT)}")
     return known[ref]
 
 

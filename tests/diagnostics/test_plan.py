@@ -186,12 +186,18 @@ BAD: dict[str, tuple[Document, type[Exception], str]] = {
     "no such template": (
         pod("p", by_template("nope")),
         QueryError,
-        "Pod p: spec.resourceClaims[0].resourceClaimTemplateName: there is no ResourceClaimTemplate default/nope",
+        (
+            "Pod p: spec.resourceClaims[0].resourceClaimTemplateName: there is no ResourceClaimTemplate default/nope; "
+            "add it to the documents"
+        ),
     ),
     "no such claim": (
         pod("p", by_name("nope")),
         QueryError,
-        "Pod p: spec.resourceClaims[0].resourceClaimName: there is no ResourceClaim default/nope",
+        (
+            "Pod p: spec.resourceClaims[0].resourceClaimName: there is no ResourceClaim default/nope; "
+            "add it to the documents"
+        ),
     ),
     "a field of another type": (
         pod("p", resourceClaims=3),
