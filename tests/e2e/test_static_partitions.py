@@ -24,6 +24,8 @@ EARLY_LOADING = True
 MADE: Final = (("1g.10gb", Placement(0, 1)), ("1g.10gb", Placement(1, 1)), ("3g.40gb", Placement(4, 4)))
 NAMES: Final = ["gpu-0-1g-10gb-at-0", "gpu-0-1g-10gb-at-1", "gpu-0-3g-40gb-at-4"]
 
+_UNUSABLE: Final = "gpu.kerf.dev/unusable"
+
 
 @pytest.fixture(scope="module", autouse=True)
 def made(node: NodeView) -> Iterator[None]:
@@ -65,16 +67,17 @@ async def test_what_an_administrator_removes_is_withdrawn_and_tainted_where_a_cl
 ) -> None:
     hardware = namespace.node.hardware
     half = await namespace.resource_class("half", device="gpu", profile="3g.40gb")
-    await namespace.template("half", pods.exactly("gpu", half))
+    stays = {"key": _UNUSABLE, "operator": "Exists"}  # else it is evicted, and what nothing has is withdrawn
+    await namespace.template("half", pods.exactly("gpu", half, tolerations=[stays]))
     await namespace.create_pods("half", "h")
     before = await namespace.wait_running("h")
-    removed = [NAMES[0], NAMES[2]]
     hardware.destroy("gpu-0", MADE[0][1])
     hardware.destroy("gpu-0", MADE[2][1])
 
     async def is_gone() -> bool:
         return sorted(await namespace.published_devices()) == NAMES[1:] and set(await tainted_devices(namespace)) == {
-            (("gpu.kerf.dev/held", "mode", "NoSchedule"), removed[1])
+            (("gpu.kerf.dev/held", "mode", "NoSchedule"), NAMES[2]),
+            ((_UNUSABLE, "gone", "NoExecute"), NAMES[2]),
         }
 
     async def is_told() -> bool:
