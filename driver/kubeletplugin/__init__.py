@@ -15,7 +15,7 @@ state          written by                    read by                            
 records        ``StepExecutor``,             devices, surveys, garbage collection, repairs,  in the step: the kept
                ``NumberRepairer``            statuses, metrics                               placements counted again;
                                                                                              later: publication, health
-surveys        ``HardwareSurveyor``          devices, ``ClaimPreparer``, repairs, users of   in the step: releases that
+surveys        ``HardwareSurveyor``          devices, ``RecordLifecycle``, repairs, users of in the step: releases that
                                              claims, refused claims, health reports          wait and repairs requested;
                                                                                              later: publication, health
 health         ``DevicePublisher``,          devices, health reports, offers of placements,  later: publication, health
@@ -34,10 +34,12 @@ devices        ``DevicePublisher``           ``ClaimPreparer``, ``EarlyPreparer`
                                              offers of placements, metrics
 early          ``EarlyPreparer``             ``DevicePublisher``                             later: publication
 suspects       ``ClaimPreparer``,            garbage collection                              later: they are looked up
+               ``RecordLifecycle``,
                ``EarlyPreparer``,
                ``DeviceRepairer``
-deferred       ``ClaimPreparer``             garbage collection                              in the step of their card's
-               (releases that wait)                                                          survey: suspects
+deferred       ``ClaimPreparer``,            garbage collection                              in the step of their card's
+               ``RecordLifecycle``                                                           survey: suspects
+               (releases that wait)
 seen claims    ``ClaimPreparer``, garbage    garbage collection, statuses                    nothing
                collection, statuses
 =============  ============================  ==============================================  ==========================

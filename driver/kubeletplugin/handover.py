@@ -19,7 +19,7 @@ from kerf_dra.api.dra.health import DeviceHealth
 from kerf_dra.api.errors import PermanentError
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PreparedClaim
-from kerf_dra.driver.kubeletplugin.claims.preparer import StoppingError
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import StoppingError
 from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
 from kerf_dra.driver.runtime.file_lock import FileLock, is_held, try_acquire
 from kerf_dra.driver.runtime.notifier import Notifier

@@ -26,6 +26,7 @@ from kerf_dra.driver.kubeletplugin.claims.garbage_collection import ClaimGarbage
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.held_claims import HeldClaims
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import RecordLifecycle
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from kerf_dra.driver.kubeletplugin.claims.repair.device_repairer import DeviceRepairer
 from kerf_dra.driver.kubeletplugin.claims.repair.file_repairer import FileRepairer
@@ -123,12 +124,11 @@ class NodePlugin:
         self._seen_claims = SeenClaims()
         self._status_writer = self._make_status_writer()
         self._executor = self._make_executor()
-        self.preparer = self._make_preparer(tasks)
+        self.lifecycle = self._make_lifecycle(tasks)
+        self.preparer = self._make_preparer()
         self._discovered = self._make_discovered_offer()
-        self.allocator = self._make_allocator(tasks)
-        self._prepared = PreparedRecords(
-            checkpoint=checkpoint, boot_id=boot_id, claims=self.preparer.flights, resources=self.allocator.flights
-        )
+        self.allocator = self._make_allocator()
+        self._prepared = PreparedRecords(checkpoint=checkpoint, boot_id=boot_id, flights=self.lifecycle.flights)
         self._file_repairer = self._make_file_repairer()
         self._device_repairer = self._make_device_repairer()
         self._garbage_collector = self._make_garbage_collector()
@@ -156,9 +156,7 @@ class NodePlugin:
 
     async def drain(self, grace_s: float) -> None:
         """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self.preparer.drain, grace_s)
-            group.start_soon(self.allocator.drain, grace_s)
+        await self.lifecycle.drain(grace_s)
 
     async def close(self) -> None:
         """Close the backends. No more work may run: calls that hang would go on (``has_hanging_calls``)."""
@@ -273,36 +271,41 @@ class NodePlugin:
             start=self.card_executor.start,
         )
 
-    def _make_preparer(self, tasks: TaskGroup) -> ClaimPreparer:
+    def _make_lifecycle(self, tasks: TaskGroup) -> RecordLifecycle:
+        return RecordLifecycle(
+            boot_id=self._boot_id,
+            checkpoint=self._checkpoint,
+            executor=self._executor,
+            state=self.state,
+            tasks=tasks,
+            surveyor=self._surveyor,
+        )
+
+    def _make_preparer(self) -> ClaimPreparer:
         return ClaimPreparer(
             driver=self._settings.driver_name,
             configurations=self._settings.family.configurations,
-            boot_id=self._boot_id,
+            lifecycle=self.lifecycle,
             checkpoint=self._checkpoint,
             executor=self._executor,
             cluster=self._cluster,
             state=self.state,
             hardware=self._hardware,
-            tasks=tasks,
             status_writer=self._status_writer,
             seen=self._seen_claims,
             refused=self._refused_claims,
-            surveyor=self._surveyor,
             claim_metrics=self._claim_metrics,
         )
 
-    def _make_allocator(self, tasks: TaskGroup) -> ResourceAllocator:
+    def _make_allocator(self) -> ResourceAllocator:
         return ResourceAllocator(
-            boot_id=self._boot_id,
+            lifecycle=self.lifecycle,
             checkpoint=self._checkpoint,
             executor=self._executor,
             offer=self._discovered
             or PlacementOffer(checkpoint=self._checkpoint, state=self.state, cluster=self._cluster),
-            surveyor=self._surveyor,
-            surveys=self.state.restrictions.surveys,
             hardware=self._hardware,
             list_uses=self._list_device_uses,
-            tasks=tasks,
         )
 
     def _make_discovered_offer(self) -> DiscoveredDeviceOffer | None:

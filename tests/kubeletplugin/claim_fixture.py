@@ -29,6 +29,7 @@ from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from kerf_dra.driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import RecordLifecycle
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
 from kerf_dra.driver.kubeletplugin.cluster.base import NodeReporter
@@ -238,6 +239,7 @@ class PluginCore:
     checkpoint: Checkpoint
     store: cdi.Store
     publisher: DevicePublisher
+    lifecycle: RecordLifecycle
     preparer: ClaimPreparer
     status_writer: DeviceStatusWriter
     garbage_collector: ClaimGarbageCollector
@@ -315,16 +317,18 @@ async def plugin_core(
                 state=state,
                 start=start or card_executor.start,
             )
+            lifecycle = RecordLifecycle(
+                boot_id=boot_id, checkpoint=checkpoint, executor=executor, state=state, tasks=tasks
+            )
             preparer = ClaimPreparer(
                 driver=DRIVER,
                 configurations=CONFIGURATIONS,
-                boot_id=boot_id,
+                lifecycle=lifecycle,
                 checkpoint=checkpoint,
                 executor=executor,
                 cluster=cluster,
                 state=state,
                 hardware=hardware,
-                tasks=tasks,
                 status_writer=status_writer,
                 seen=seen,
                 claim_metrics=ClaimMetrics(driver=DRIVER, node=NODE, state=state, now=lambda: 1000.0),
@@ -356,6 +360,7 @@ async def plugin_core(
                     checkpoint=opened,
                     store=store,
                     publisher=publisher,
+                    lifecycle=lifecycle,
                     preparer=preparer,
                     status_writer=status_writer,
                     garbage_collector=garbage_collector,
@@ -364,7 +369,7 @@ async def plugin_core(
                     state=state,
                     seen=seen,
                 )
-                await preparer.drain(0)
+                await lifecycle.drain(0)
             finally:
                 card_executor.close()
                 with anyio.CancelScope(shield=True):  # threads die with their process

@@ -1,7 +1,7 @@
 """A whole plugin around fakes: fake cluster, fake hardware, fake kubelet; real files, sockets and gRPC."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,8 +12,7 @@ import anyio
 from kerf_dra import cdi
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.grpc.server import check_path
-from kerf_dra.driver.kubeletplugin.handover import LOCK, InstanceLock
-from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock
+from kerf_dra.driver.kubeletplugin.handover import LOCK
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.file_lock import is_held
 from kerf_dra.driver.runtime.probes import Check
@@ -22,6 +21,7 @@ from tests.fakes.claims import FAMILY, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import FakeKubelet
+from tests.kubeletplugin.plugin_builder import build_instance, run_instance
 
 BOOT = "boot-1"
 LONGEST_S = 120.0
@@ -75,18 +75,15 @@ class Machine:
 
     async def _run(self, *, task_status: Any) -> None:
         check_path(self.settings.dra_socket)
-        instance_lock = InstanceLock(self.settings.state)
-        with acquire_free_lock(self.settings, instance_lock, boot_id=self.boot_id) or nullcontext() as lock:
-            instance = Instance(
-                self.settings,
-                self.cluster,
-                [self.backend],
-                instance_lock,
-                boot_id=self.boot_id,
-                end_process=lambda: self.ended_with_lock_held.append(is_held(self.settings.state / LOCK)),
-            )
-            self.checks = instance.checks
-            await instance.run(lock, task_status=task_status)
+        instance = build_instance(
+            self.settings,
+            self.cluster,
+            self.backend,
+            boot_id=self.boot_id,
+            end_process=lambda: self.ended_with_lock_held.append(is_held(self.settings.state / LOCK)),
+        )
+        self.checks = instance.checks
+        await run_instance(instance, self.settings, boot_id=self.boot_id, task_status=task_status)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PreparedClaim
-from kerf_dra.driver.kubeletplugin.claims.preparer import StoppingError
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import StoppingError
 from kerf_dra.driver.kubeletplugin.handover import (
     POLL_S,
     ActiveInstanceProxy,

@@ -25,7 +25,7 @@ from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError, Unre
 from kerf_dra.driver.kubeletplugin.app import ClusterConnector
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME, open_checkpoint
-from kerf_dra.driver.kubeletplugin.claims.preparer import StoppingError
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import StoppingError
 from kerf_dra.driver.kubeletplugin.grpc.server import SocketError
 from kerf_dra.driver.kubeletplugin.handover import LOCK, AlreadyRunningError
 from kerf_dra.driver.kubeletplugin.instance import SocketRemovedError
@@ -311,7 +311,7 @@ async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start
 
 async def test_a_claim_that_comes_when_the_plugin_stops_is_left_to_its_successor(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
-        await core.preparer.drain(0)
+        await core.lifecycle.drain(0)
         with pytest.raises(StoppingError, match="the kubelet's next try will find its successor"):
             await core.preparer.prepare_claim(core.cluster.add(claim("training", SLICE)))
         assert core.checkpoint.records == {}

@@ -27,6 +27,7 @@ from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.worker_threads import Report, Work
 from tests.fakes.claims import NODE
+from tests.kubeletplugin.plugin_builder import build_parts, running_parts
 
 ResultT = TypeVar("ResultT")
 
@@ -140,7 +141,7 @@ class PluginProcess:
             return
         self.is_dead, self.is_serving = True, False
         if self.plugin is not None:
-            flights = self.plugin.preparer.flights
+            flights = self.plugin.lifecycle.flights
             flights._is_stopping = True
             for flight in flights._flights.values():
                 flight.scope.cancel()
@@ -192,26 +193,22 @@ class PluginProcess:
     async def _work(self, settings: Settings, checkpoint: Checkpoint) -> None:
         outside = self._outside
         async with anyio.create_task_group() as tasks:
-            plugin = self.plugin = NodePlugin(
+            plugin = self.plugin = build_parts(
                 settings,
                 outside.cluster,
-                {outside.backend.name: outside.backend},
+                outside.backend,
                 checkpoint,
+                tasks,
                 boot_id=outside.boot_id,
-                tasks=tasks,
                 list_uses=outside.list_uses,
                 now=outside.wall_clock,
-                clock=asyncio.get_running_loop().time,
                 start_call=self._start_call,
             )
-            await plugin.initialize()
-            self.is_serving = True
-            async with anyio.create_task_group() as services:
-                services.start_soon(plugin.run)
+            async with running_parts(plugin):
+                self.is_serving = True
                 await self._stop.wait()
-                services.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                await plugin.preparer.drain(_STOP_S)
+                await plugin.drain(_STOP_S)
                 self.hurry_events()
                 await plugin.close()
 

@@ -1,21 +1,20 @@
 """Prepares and unprepares claims: it reads a claim and its record, and has the steps executed that follow from them.
 
-At most one task works on a claim (single flight), and claims are worked on at the same time. The work does not belong
-to the call: the kubelet's deadline cancels the handler of its call, and then it calls again and joins the work.
+At most one task works on a claim (``record_lifecycle``), and claims are worked on at the same time. The work does not
+belong to the call: the kubelet's deadline cancels the handler of its call, and then it calls again and joins the work.
+A prepare ends in one ``PrepareResult``, from which all else follows.
 """
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from anyio.abc import TaskGroup
-
-from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.api.errors import PermanentError
 from kerf_dra.api.model.claims import POD_CLAIM_NAME, ResourceClaim
-from kerf_dra.api.model.names import ClaimRef, ObjectRef, ShareId, is_dns_label
-from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.model.names import ClaimRef, ObjectRef, is_dns_label
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
     Configurations,
     HeldByOthersError,
@@ -25,27 +24,22 @@ from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
 )
 from kerf_dra.driver.kubeletplugin.claims.cdi_spec import check_containers
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, claim_uid_of, is_set_aside
-from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
+from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import Preparation, PrepareResult, RecordLifecycle
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, ReleaseDeferredError, StepExecutor
 from kerf_dra.driver.kubeletplugin.claims.transitions import (
-    PREPARE,
-    RELEASE,
     UNPREPARE,
     RecordState,
     Step,
-    classify_record,
-    may_run,
 )
 from kerf_dra.driver.kubeletplugin.claims.validation import list_share_demands
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import EndContradictedError, SeenClaims, find_end
 from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
 from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
-from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.runtime import logs, metrics
-from kerf_dra.driver.runtime.concurrency import SingleFlight
 
 _log = logging.getLogger(__name__)
 
@@ -62,13 +56,6 @@ class ClaimGoneError(PermanentError):
     """The claim that the kubelet names does not exist (any more)."""
 
 
-class StoppingError(TransientError):
-    """The plugin is stopping; what was begun is finished or released after its next start."""
-
-    def __init__(self) -> None:
-        super().__init__("the kubelet plugin is stopping: the kubelet's next try will find its successor")
-
-
 class ClaimPreparer:
     """Prepares and unprepares the claims of one node."""
 
@@ -77,50 +64,45 @@ class ClaimPreparer:
         *,
         driver: str,
         configurations: Configurations,
-        boot_id: str,
+        lifecycle: RecordLifecycle,
         checkpoint: Checkpoint,
         executor: StepExecutor,
         cluster: Cluster,
         state: NodeState,
         hardware: HardwareExecutor,
-        tasks: TaskGroup,
         status_writer: DeviceStatusWriter,
         seen: SeenClaims,
         claim_metrics: ClaimMetrics,
         refused: RefusedClaims | None = None,
-        surveyor: HardwareSurveyor | None = None,
     ) -> None:
-        """The work runs in ``tasks``, which outlives the calls. ``refused`` is given what the kubelet's calls end in,
-        ``status_writer`` what claims should show, ``seen`` what answers show of claims.
-
-        Without a ``surveyor`` what was prepared counts as there.
+        """``refused``, ``status_writer`` and ``claim_metrics`` are given what prepares come to, ``seen`` what answers
+        show of claims.
         """
         self._state = state
         self._hardware = hardware
-        self._surveyor = surveyor
         self._claim_metrics = claim_metrics
         self._driver = driver
         self._configurations = configurations
-        self._boot_id = boot_id
+        self._lifecycle = lifecycle
+        self._flights = lifecycle.flights
         self._checkpoint = checkpoint
         self._executor = executor
         self._cluster = cluster
         self._status_writer = status_writer
         self._refused = refused
         self._seen = seen
-        self.flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare_claim(self, claim: ClaimRef) -> PreparedClaim:
         """Make the devices of ``claim`` ready, unless they are. Raises the KerfError that says why they are not."""
         with _operation(self._driver, "prepare", claim):
-            record = await self.flights.do(claim.uid, "prepare", self._prepare_allocated, claim, False)
+            record = await self._flights.do(claim.uid, "prepare", self._prepare_allocated, claim, False)
         assert record is not None, "a prepare ends with a record or an error"
         return record
 
     async def prepare_early(self, claim: ClaimRef) -> None:
         """Prepare ``claim`` before its pod is bound (KEP-5007). Raises KerfError as ``prepare_claim`` does."""
         with _operation(self._driver, "prepare early", claim):
-            await self.flights.do(claim.uid, "prepare early", self._prepare_allocated, claim, True)
+            await self._flights.do(claim.uid, "prepare early", self._prepare_allocated, claim, True)
 
     async def unprepare_claim(self, claim: ClaimRef) -> None:
         """Release the devices of ``claim``, if it has any, and those that it had before it was allocated otherwise.
@@ -128,9 +110,9 @@ class ClaimPreparer:
         Raises the KerfError that says why they are not released.
         """
         with _operation(self._driver, "unprepare", claim):
-            await self.flights.do(claim.uid, "unprepare", self._unprepare_recorded, claim)
+            await self._flights.do(claim.uid, "unprepare", self._unprepare_recorded, claim)
             for record in self._checkpoint.list_set_aside(claim.uid):
-                await self.flights.do(record.claim.uid, "unprepare", self._unprepare_recorded, record.claim)
+                await self._flights.do(record.claim.uid, "unprepare", self._unprepare_recorded, record.claim)
 
     async def release_if_gone(self, record: PreparedClaim) -> None:
         """Release the devices of ``record`` if the API server says, asked in several ways, that nobody needs them now.
@@ -139,12 +121,12 @@ class ClaimPreparer:
         EndContradictedError when the ways do not agree, and KerfError.
         """
         with _operation(self._driver, "collect", record.claim):
-            await self.flights.do(record.claim.uid, "collect", self._collect, record)
+            await self._flights.do(record.claim.uid, "collect", self._collect, record)
 
     async def finish_release(self, claim: ClaimRef) -> None:
         """Go on with a release that waited for its card. Raises KerfError."""
         with _operation(self._driver, "finish release", claim):
-            await self.flights.do(claim.uid, "finish release", self._finish_release, claim)
+            await self._flights.do(claim.uid, "finish release", self._finish_release, claim)
 
     async def restore_files(self) -> None:
         """Write the CDI and metadata files of all prepared claims anew, because nobody knows what became of them.
@@ -153,7 +135,7 @@ class ClaimPreparer:
         A claim whose files cannot be written is logged: its containers cannot be created, all others' can.
         """
         for record in list(self._checkpoint.records.values()):
-            is_prepared = classify_record(record, self._boot_id) is RecordState.PREPARED
+            is_prepared = self._lifecycle.classify(record) is RecordState.PREPARED
             if not is_prepared or is_set_aside(record.claim.uid):
                 continue
             try:
@@ -161,53 +143,53 @@ class ClaimPreparer:
             except Exception as error:  # noqa: BLE001  (backends are third parties': the other claims go on)
                 _log.error("claim %s: its files cannot be written anew: %r", record.claim, error)
 
-    async def drain(self, grace_s: float) -> None:
-        """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
-        await self.flights.drain(grace_s)
-
     async def _prepare_allocated(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)
         allocated = [(result.request_name.request, result.share) for result in select_results(claim, self._driver)]
-        context = ClaimContext(ref, self._checkpoint.get(ref.uid) or self._take_back(ref.uid, allocated))
-        state = classify_record(context.record, self._boot_id, allocated)
-        ready = [] if state is RecordState.OUTDATED else await self._survey_ready_devices(context.record)
-        if state is RecordState.PREPARED and len(ready) < len(context.existing.devices):
-            _log.warning("what was prepared is no longer on the card: preparing it anew")
-            state = RecordState.STARTED
-        steps = PREPARE[state]
-        if Step.PREPARE_HARDWARE in steps:
+        preparation = await self._lifecycle.begin_prepare(ref, allocated)
+        context, steps = preparation.context, preparation.steps
+        if preparation.makes_devices:
             wanted = resolve_devices(claim, self._driver, self._configurations, self._state.devices)
-            context.wanted = keep_handles(wanted, ready)
+            context.wanted = keep_handles(wanted, preparation.ready)
             context.demands = list_share_demands(claim, self._driver, self._state.devices)
             context.pod_claim_name = find_pod_claim_name(claim)
             context.awaits_pod = is_early
-        elif context.record is not None and context.record.awaits_pod and not is_early:
+        elif context.existing.awaits_pod and not is_early:
             steps = (*steps, Step.RECORD_PREPARED)  # the kubelet now has its pod
         try:
-            if state is RecordState.OUTDATED:
-                await self._part_with_outdated(context)
+            await self._lifecycle.part_with_outdated(preparation)
             await self._executor.execute(steps, context)
-        except HeldByOthersError as error:
-            for holder in error.holders:
+            if not is_early:
+                await self._check_containers(claim, context.existing)
+        except Exception as error:
+            self._conclude(preparation, claim, is_early, error)
+            raise
+        self._conclude(preparation, claim, is_early)
+        _log.info("prepared %s (record: %s)", ", ".join(share.id.device for _, share in allocated), preparation.state)
+        return context.record
+
+    def _conclude(
+        self, preparation: Preparation, claim: ResourceClaim, is_early: bool, error: Exception | None = None
+    ) -> None:
+        """Have all that follows from a prepare follow: the claim's status, refusals, suspects, metrics."""
+        result = PrepareResult(
+            claim=claim,
+            ref=preparation.context.claim,
+            record=preparation.context.record,
+            is_early=is_early,
+            made_devices=preparation.makes_devices,
+            error=error,
+        )
+        self._status_writer.note_prepare(result)
+        if self._refused is not None:
+            self._refused.note_prepare(result)
+        if isinstance(result.error, HeldByOthersError):
+            for holder in result.error.holders:
                 self._state.suspects.add(holder.uid)
                 _log.warning("claim %s (UID %s) holds what this one needs", holder, holder.uid)
-            raise
-        except DevicesFailedError as error:
-            if self._refused is not None:
-                self._refused.note_failure(ref, error, has_pod=not is_early)
-            raise
-        finally:
-            is_ready = context.record is not None and context.record.state is ClaimState.PREPARED
-            if not (is_early and is_ready):  # else whoever prepares early writes it with the binding conditions
-                self._status_writer.request(ref, claim)
-        if not is_early:
-            await self._check_containers(claim, context.existing)
-        self._seen.note(ref.uid, claim, is_in_use=True)
-        if self._refused is not None:
-            self._refused.note_success(ref)
-        self._claim_metrics.note_prepared(claim, Step.PREPARE_HARDWARE in steps)
-        _log.info("prepared %s (record: %s)", ", ".join(share.id.device for _, share in allocated), state)
-        return context.record
+        if result.error is None:
+            self._seen.note(result.ref.uid, result.claim, is_in_use=True)
+            self._claim_metrics.note_prepared(result.claim, is_new=result.made_devices)
 
     async def _check_containers(self, claim: ResourceClaim, record: PreparedClaim) -> None:
         """Raise ConflictingClaimsError when a container uses this claim and another one, and needs a variable of both.
@@ -226,52 +208,11 @@ class ClaimPreparer:
                 if pod is not None and user.resource == "pods":
                     check_containers(pod, record.claim.name, ref.name, variable)
 
-    def _take_back(self, uid: str, allocated: Iterable[tuple[str, ShareId]]) -> PreparedClaim | None:
-        """Return the record of the devices that a claim without another record had before, and has again."""
-        for record in self._checkpoint.list_set_aside(uid):
-            is_same = classify_record(record, self._boot_id, allocated) is not RecordState.OUTDATED
-            if is_same and record.state is not ClaimState.RELEASING:
-                _log.warning("the claim has its earlier devices again")
-                return self._checkpoint.take_back(record.claim.uid)
-        return None
-
-    async def _part_with_outdated(self, context: ClaimContext) -> None:
-        """Release the devices that the claim had before, or leave them to garbage collection.
-
-        A container may still run with what was prepared: after its own restart the kubelet calls for claims of pods
-        that run, and does not say for which pod. So it is kept for as long as that of any claim that has ended. Where a
-        release must wait, it keeps no new devices from the claim.
-        """
-        if may_run(context.existing, self._boot_id):
-            # It has the name of the claim, which may have no record next: a start would take that for a lost one.
-            await self._executor.execute((Step.REMOVE_CDI,), context)
-            self._state.suspects.add(self._executor.set_aside(context).uid)
-            _log.warning("the claim has other devices now; its earlier ones are kept until its pods have ended")
-            return
-        try:
-            await self._executor.execute(RELEASE, context)
-        except ReleaseDeferredError as error:
-            self._state.deferred.add(self._executor.set_aside(context).uid)
-            _log.warning("the claim has other devices now, and of its earlier ones %s", error)
-
-    async def _survey_ready_devices(self, record: PreparedClaim | None) -> list[PreparedDevice]:
-        """Return the devices of a record that the hardware has, as it is now, before the record is the answer.
-
-        Raises KerfError when a card cannot be surveyed: a container that were started now might get nothing.
-        """
-        if record is None or record.boot_id != self._boot_id or not record.ready_devices:
-            return []
-        if self._surveyor is not None:
-            cards = {device.part.card_uuid for device in record.ready_devices if not device.admin_access}
-            await self._surveyor.survey_now(cards)
-        surveys = self._state.restrictions.surveys
-        return [device for device in record.ready_devices if not surveys.is_missing(record.claim.uid, device)]
-
     async def _unprepare_recorded(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))
-        state = classify_record(context.record, self._boot_id)
+        state = self._lifecycle.classify(context.record)
         if self._refused is not None:
-            self._refused.note_success(ref)
+            self._refused.forget(ref)
         self._status_writer.request_removal(ref)
         try:
             await self._executor.execute(UNPREPARE[state], context)
@@ -290,7 +231,7 @@ class ClaimPreparer:
     async def _collect(self, judged: PreparedClaim) -> None:
         ref = judged.claim
         record = self._checkpoint.get(ref.uid)
-        if record is None or (record != judged and may_run(record, self._boot_id)):
+        if record is None or (record != judged and self._lifecycle.may_run(record)):
             return
         uid = claim_uid_of(ref.uid)
         claim = await self._cluster.read_claim(ref)

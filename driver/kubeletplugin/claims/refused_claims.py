@@ -17,6 +17,7 @@ from kerf_dra.api.model.prepared import ClaimState
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareConflictError
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import PrepareResult
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, claim_reference, describe_other_claim
 from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.kubeletplugin.inventory.state.refusals import MAX_EVICTING
@@ -71,11 +72,18 @@ class RefusedClaims:
         """Whether what somebody else held at a try is looked at again."""
         return bool(self._held)
 
-    def note_failure(self, claim: ClaimRef, error: DevicesFailedError, *, has_pod: bool = True) -> None:
-        """Note that devices of ``claim`` could not be prepared. Only what the hardware says counts as a refusal.
+    def note_prepare(self, result: PrepareResult) -> None:
+        """Note what a prepare came to: devices that could not be prepared, or that nothing is refused any more.
 
-        Without a pod on this node (``has_pod``) nobody is to be evicted: the scheduler tries another node.
+        Without a pod on this node, as before a pod is bound, none is to be evicted: the scheduler tries another node.
         """
+        if result.error is None:
+            self.forget(result.ref)
+        elif isinstance(result.error, DevicesFailedError):
+            self._note_failures(result.ref, result.error, has_pod=not result.is_early)
+
+    def _note_failures(self, claim: ClaimRef, error: DevicesFailedError, *, has_pod: bool) -> None:
+        """Note that devices of ``claim`` could not be prepared. Only what the hardware says counts as a refusal."""
         for device, failure in zip(error.failed, error.failures, strict=True):
             if isinstance(failure, InvalidDocumentError | CheckpointError):
                 continue
@@ -90,8 +98,8 @@ class RefusedClaims:
                     self._held.setdefault(claim, {})[device.share.id] = partition
                     self._queue.add(claim, after_s=self._recheck_s)
 
-    def note_success(self, claim: ClaimRef) -> None:
-        """Note that ``claim`` is prepared or released: what was refused to it no longer matters."""
+    def forget(self, claim: ClaimRef) -> None:
+        """Forget what was refused to ``claim``, which is prepared or released."""
         self._tracker.forget(claim.uid)
         self._due.pop(claim, None)
         self._held.pop(claim, None)
@@ -131,7 +139,7 @@ class RefusedClaims:
             return
         claim = await self._cluster.read_claim(ref)
         if claim is None or claim.metadata.uid != ref.uid:
-            self.note_success(ref)  # nobody prepares or unprepares it any more
+            self.forget(ref)  # nobody prepares or unprepares it any more
             return
         pods = await self._read_pods(claim)
         others = [other for other in await self._cluster.list_claims() or () if other.metadata.uid != ref.uid]

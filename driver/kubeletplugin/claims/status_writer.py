@@ -23,6 +23,7 @@ from kerf_dra.api.model.names import ClaimRef, DriverName
 from kerf_dra.api.model.prepared import PreparedDevice
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor, PreparedIdentity
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import PrepareResult
 from kerf_dra.driver.kubeletplugin.claims.transitions import RecordState, classify_record
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims, find_end
@@ -90,6 +91,13 @@ class DeviceStatusWriter:
         self._refused_until: dict[str, float] = {}
         """By namespace: until when nothing is written there. Admission may refuse one namespace and take another."""
         self._logged: set[str] = set()
+
+    def note_prepare(self, result: PrepareResult) -> None:
+        """Have the status of a claim follow what its prepare came to, unless an early one has made it ready: then the
+        binding conditions are written with it.
+        """
+        if not (result.is_early and result.has_ready_record):
+            self.request(result.ref, result.claim)
 
     def request_removal(self, claim: ClaimRef) -> None:
         """Have what ``claim``, which is unprepared, shows removed after a while, if it still shows it then."""

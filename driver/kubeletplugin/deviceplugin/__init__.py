@@ -6,8 +6,8 @@ the class's placements for it, apart from the slices (``inventory.state.reservat
 
 ``reservation_keeper`` sees to it that what is kept is in no slice and no claim before it is listed.
 ``resource_allocator`` answers the kubelet: which devices there are, and Allocate, which prepares a placement by the
-same steps as a claim's (``claims.transitions``), with a record of its own. ``preference`` (pure) chooses among free
-devices. No call of the interface ends an allocation: ``resource_collector`` takes back what no pod has any more.
+same steps as a claim's (``claims.record_lifecycle``), with a record of its own. ``preference`` (pure) chooses among
+free devices. No call of the interface ends an allocation: ``resource_collector`` takes back what no pod has any more.
 
 Where no scheduler counts the users of devices that several nodes reach (Kubernetes 1.29 to 1.31), the same is done for
 devices found by discovery (``discovered_device_offer``) in place of placements (``placements``): both are an ``offer``.

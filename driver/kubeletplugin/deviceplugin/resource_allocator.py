@@ -20,8 +20,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
-from anyio.abc import TaskGroup
-
 from kerf_dra.api.deviceplugin.v1beta1 import ContainerAllocation, ListedDevice, PreferenceRequest
 from kerf_dra.api.errors import KerfError, TransientError
 from kerf_dra.api.model.names import ClaimRef
@@ -29,12 +27,11 @@ from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.api.podresources.v1 import DeviceUse
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import RecordLifecycle
 from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
-from kerf_dra.driver.kubeletplugin.claims.transitions import PREPARE, RELEASE, RecordState, Step, classify_record
+from kerf_dra.driver.kubeletplugin.claims.transitions import RELEASE, Step
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import DeviceOffer, device_id_of, record_uid
-from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
-from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
-from kerf_dra.driver.runtime.concurrency import SingleFlight, for_each
+from kerf_dra.driver.runtime.concurrency import for_each
 from kerf_dra.driver.runtime.notifier import Notifier
 
 ListDeviceUses = Callable[[], Awaitable[Sequence[DeviceUse] | None]]
@@ -56,39 +53,26 @@ class IdInUseError(TransientError):
         )
 
 
-class ResourceStoppingError(TransientError):
-    """The plugin is stopping."""
-
-    def __init__(self) -> None:
-        super().__init__("the kubelet plugin is stopping")
-
-
 class ResourceAllocator:
     """The devices of one node's extended resources."""
 
     def __init__(
         self,
         *,
-        boot_id: str,
+        lifecycle: RecordLifecycle,
         checkpoint: Checkpoint,
         executor: StepExecutor,
         offer: DeviceOffer,
-        surveyor: HardwareSurveyor,
-        surveys: SurveyTracker,
         hardware: HardwareExecutor,
         list_uses: ListDeviceUses,
-        tasks: TaskGroup,
     ) -> None:
-        """The work runs in ``tasks``, which outlives the kubelet's calls."""
-        self._boot_id = boot_id
+        self._lifecycle = lifecycle
+        self._flights = lifecycle.flights
         self._checkpoint = checkpoint
         self._executor = executor
         self._offer = offer
-        self._surveyor = surveyor
-        self._surveys = surveys
         self._hardware = hardware
         self._list_uses = list_uses
-        self.flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=ResourceStoppingError)
         self._used: set[str] = set()
         """The records whose devices a pod was seen with."""
         self._unstarted: set[str] = set()
@@ -162,22 +146,18 @@ class ResourceAllocator:
 
         Raises KerfError; then it is to be tried again.
         """
-        await self.flights.do(record.claim.uid, "release", self._release_unless_called, record, calls)
+        await self._flights.do(record.claim.uid, "release", self._release_unless_called, record, calls)
 
     async def adopt(self, resource: str, device_id: str, is_user: Callable[[], Awaitable[bool]]) -> None:
         """Make a record of a user of a device that has none, if ``is_user`` still says that it is one: a plugin whose
         checkpoint was lost had one. It is released like any other. Raises KerfError.
         """
         ref = ClaimRef("", f"{resource}/{device_id}", record_uid(resource, device_id))
-        await self.flights.do(ref.uid, "adopt", self._adopt, resource, device_id, ref, is_user)
+        await self._flights.do(ref.uid, "adopt", self._adopt, resource, device_id, ref, is_user)
 
     async def enter_recorded(self, record: PreparedClaim) -> None:
         """Enter the user of a record again, unless it is released. Raises KerfError."""
-        await self.flights.do(record.claim.uid, "enter", self._enter_recorded, record.claim.uid)
-
-    async def drain(self, grace_s: float) -> None:
-        """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
-        await self.flights.drain(grace_s)
+        await self._flights.do(record.claim.uid, "enter", self._enter_recorded, record.claim.uid)
 
     async def _check_unused(self, resource: str, ids: Collection[str]) -> None:
         """Raise IdInUseError when the kubelet says that a pod has one of ``ids``, and the error of a kubelet that says
@@ -210,7 +190,7 @@ class ResourceAllocator:
         ref = ClaimRef("", f"{resource}/{device_id}", record_uid(resource, device_id))
         try:
             verb = "prepare for start" if for_start else "prepare"
-            record = await self.flights.do(ref.uid, verb, self._prepare_id, resource, device_id, ref, for_start)
+            record = await self._flights.do(ref.uid, verb, self._prepare_id, resource, device_id, ref, for_start)
         except KerfError as error:
             _log.error("%s cannot be prepared: %s", ref.name, error)
             return error
@@ -218,31 +198,28 @@ class ResourceAllocator:
         return record
 
     async def _prepare_id(self, resource: str, device_id: str, ref: ClaimRef, for_start: bool) -> PreparedClaim | None:
-        context = ClaimContext(ref, self._checkpoint.get(ref.uid), resource=resource)
-        if context.record is not None and ref.uid in self._used and not for_start:
+        former = self._checkpoint.get(ref.uid)
+        if former is not None and ref.uid in self._used and not for_start:
             _log.info("%s goes from a pod that has ended to the next one", ref.name)
-            await self._execute_release(context)
+            await self._execute_release(ClaimContext(ref, former, resource=resource))
+        preparation = await self._lifecycle.begin_prepare(ref, resource=resource)
+        context = preparation.context
         is_new = context.record is None and not for_start
-        state = classify_record(context.record, self._boot_id)
-        if context.record is not None and state is RecordState.PREPARED and await self._has_lost(context.record):
-            _log.warning("%s is no longer on its card: preparing it anew", ref.name)
-            state = RecordState.STARTED
-        steps = PREPARE[state]
-        if Step.PREPARE_HARDWARE in steps:
+        if preparation.makes_devices:
             context.wanted = (self._offer.resolve(resource, device_id, context.record),)
         [device] = context.wanted or context.existing.devices
         await self._offer.enter(resource, device_id, device)
         if is_new:
             self._unstarted.add(ref.uid)
         try:
-            await self._executor.execute(steps, context)  # writes the record before it waits for anything
+            await self._executor.execute(preparation.steps, context)  # writes the record before it waits for anything
         except KerfError:
             if context.record is None:
                 self._unstarted.discard(ref.uid)
                 with suppress(KerfError):  # a user without a record is found later (``adopt``)
                     await self._offer.leave(resource, device_id, device)
             raise
-        _log.info("prepared %s (record: %s)", ref.name, state)
+        _log.info("prepared %s (record: %s)", ref.name, preparation.state)
         return context.record
 
     async def _adopt(
@@ -260,10 +237,6 @@ class ResourceAllocator:
             for device in record.devices:
                 await self._offer.enter(record.resource, device_id_of(record), device)
         return None
-
-    async def _has_lost(self, record: PreparedClaim) -> bool:
-        await self._surveyor.survey_now({device.part.card_uuid for device in record.devices})
-        return any(self._surveys.is_missing(record.claim.uid, device) for device in record.devices)
 
     def _answer(self, resource: str, records: Sequence[PreparedClaim]) -> ContainerAllocation:
         """Return what a container gets: device nodes, mounts and environment of each device are in the CDI devices."""

@@ -22,6 +22,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareConflictError,
 )
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import PrepareResult
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from kerf_dra.driver.kubeletplugin.inventory.state.refusals import MAX_EVICTING, REFUSALS
 from kerf_dra.driver.partitions.geometry import Placement
@@ -98,13 +99,19 @@ class Node:
         self.cluster.add(made)
 
     def refuse(self, held: ClaimRef, *, times: int = REFUSALS, error: Exception | None = None, start: int = 0) -> None:
-        devices = [refused(start)]
+        failed = DevicesFailedError([refused(start)], {0: error or HardwareConflictError(REASON)})
         for _ in range(times):
-            self.refused.note_failure(held, DevicesFailedError(devices, {0: error or HardwareConflictError(REASON)}))
+            self.refused.note_prepare(prepare_result(held, failed))
 
     def effect(self, start: int = 0) -> str:
         taints = self.tracker.build_taints(from_card_part(refused(start).part))
         return taints[0].effect if taints else ""
+
+
+def prepare_result(held: ClaimRef, error: Exception | None = None) -> PrepareResult:
+    """What a call of the kubelet for a claim came to."""
+    read = claim(held.name, "gpu-0-1g-1gb-at-0")
+    return PrepareResult(claim=read, ref=held, record=None, is_early=False, made_devices=True, error=error)
 
 
 def refused(start: int = 0) -> PreparedDevice:
@@ -317,7 +324,7 @@ async def test_a_success_ends_the_count() -> None:
     held = node.add("web", DEPLOYMENT)
     async with running(node):
         node.refuse(held, times=REFUSALS - 1)
-        node.refused.note_success(held)
+        node.refused.note_prepare(prepare_result(held))
         node.refuse(held, times=REFUSALS - 1)
         await anyio.wait_all_tasks_blocked()
     assert node.effect() == ""

@@ -28,8 +28,7 @@ from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_chec
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
 from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from kerf_dra.driver.kubeletplugin.handover import InstanceLock
-from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock
-from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
+from kerf_dra.driver.kubeletplugin.instance import acquire_free_lock
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.mps.documents import LOCK
 from kerf_dra.driver.runtime import file_lock
@@ -37,6 +36,7 @@ from kerf_dra.driver.runtime.file_lock import FileLock
 from tests.fakes.claims import DRIVER, NODE, claim, config, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError, FakeKubelet
+from tests.kubeletplugin.plugin_builder import build_instance, build_parts, run_instance, running_parts
 
 BOOT: Final = "boot-1"
 METADATA: Final = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "deviceMetadata": True}
@@ -260,18 +260,17 @@ class Node:
             with opened as checkpoint:
                 backend = self.cards.open_backend()
                 async with anyio.create_task_group() as tasks:
-                    plugin = NodePlugin(
+                    plugin = build_parts(
                         self.settings,
                         self._make_cluster(),
-                        {backend.name: backend},
+                        backend,
                         checkpoint,
+                        tasks,
                         boot_id=self.boot_id,
-                        tasks=tasks,
                         list_uses=self._list_uses,
                     )
-                    await plugin.initialize()
-                    tasks.start_soon(plugin.run)
-                    yield PluginLife(self, plugin.preparer)
+                    async with running_parts(plugin):
+                        yield PluginLife(self, plugin.preparer)
                     tasks.cancel_scope.cancel()
                 await plugin.close()
 
@@ -287,11 +286,8 @@ class Node:
                 group.cancel_scope.cancel()
 
     async def _run(self, *, task_status: TaskStatus[None]) -> None:
-        instance_lock = InstanceLock(self.settings.state)
-        with self._lock() as lock:
-            backend = self.cards.open_backend()
-            instance = Instance(self.settings, self._make_cluster(), [backend], instance_lock, boot_id=self.boot_id)
-            await instance.run(lock, task_status=task_status)
+        instance = build_instance(self.settings, self._make_cluster(), self.cards.open_backend(), boot_id=self.boot_id)
+        await run_instance(instance, self.settings, boot_id=self.boot_id, task_status=task_status)
 
     def _lock(self) -> FileLock:
         lock = acquire_free_lock(self.settings, InstanceLock(self.settings.state), boot_id=self.boot_id)

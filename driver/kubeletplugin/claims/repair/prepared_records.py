@@ -4,20 +4,17 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, is_set_aside
+from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import Flights
 from kerf_dra.driver.kubeletplugin.claims.transitions import RecordState, classify_record
 from kerf_dra.driver.runtime import logs
-from kerf_dra.driver.runtime.concurrency import SingleFlight
 
 _log: Final = logging.getLogger(__name__)
-
-Flights: TypeAlias = SingleFlight[str, PreparedClaim | None]
-"""The single flight of records, by UID."""
 
 
 class PreparedRecords:
@@ -31,14 +28,11 @@ class PreparedRecords:
         *,
         checkpoint: Checkpoint,
         boot_id: str,
-        claims: Flights,
-        resources: Flights,
+        flights: Flights,
     ) -> None:
-        """``claims`` and ``resources`` are the flights of records of claims, and of extended resources."""
         self._checkpoint = checkpoint
         self._boot_id = boot_id
-        self._claims = claims
-        self._resources = resources
+        self._flights = flights
         self._interrupted: set[str] = set()
 
     def adopt_interrupted(self, find_file: Callable[[ClaimRef], Path]) -> None:
@@ -88,9 +82,8 @@ class PreparedRecords:
             return None
 
         uid = record.claim.uid
-        flights = self._resources if record.resource else self._claims
         with logs.context(claim=str(record.claim), claim_uid=uid), suppress(KerfError):  # the plugin stops
-            await flights.do(uid, verb, run, uid)
+            await self._flights.do(uid, verb, run, uid)
         return errors[0] if errors else None
 
 

@@ -95,7 +95,7 @@ class ClaimMetrics:
             stack.enter_context(_PREPARED_AT.reading(self._list_prepared))
             yield
 
-    def note_prepared(self, claim: ResourceClaim, is_new: bool) -> None:
+    def note_prepared(self, claim: ResourceClaim, *, is_new: bool) -> None:
         """Note that the devices of ``claim`` are ready; ``is_new``: they were not before."""
         uid = claim.metadata.uid
         self._forget_gone()

@@ -21,6 +21,7 @@ from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import FAMILY, NODE, claim
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend, Made
+from tests.kubeletplugin.plugin_builder import build_parts, running_parts
 from tests.kubeletplugin.records import BOOT
 
 SURVEYS_S = 10.0
@@ -91,27 +92,18 @@ class Node:
         with open_checkpoint(self.settings.state, boot_id=boot_id, fdatasync=lambda _: None) as checkpoint:
             async with anyio.create_task_group() as tasks:
                 self.checkpoint = checkpoint
-                self.plugin = plugin = NodePlugin(
+                self.plugin = build_parts(
                     self.settings,
                     self.cluster,
-                    {self.backend.name: self.backend},
+                    self.backend,
                     checkpoint,
+                    tasks,
                     boot_id=boot_id,
-                    tasks=tasks,
-                    list_uses=_list_nothing,
-                    clock=asyncio.get_running_loop().time,
                     start_call=_start_call,
                 )
-                await plugin.initialize()
-                async with anyio.create_task_group() as services:
-                    services.start_soon(plugin.run)
+                async with running_parts(self.plugin) as plugin:
                     yield plugin
-                    services.cancel_scope.cancel()
                 tasks.cancel_scope.cancel()
-
-
-async def _list_nothing() -> tuple[()]:
-    return ()
 
 
 def _start_call(work: Work) -> None:

@@ -241,7 +241,7 @@ async def test_a_repair_that_the_end_of_the_process_interrupts_is_finished_by_th
         owner, name = (plugin._executor, "_write_cdi") if is_made else (plugin._hardware, "prepare_devices")
         monkeypatch.setattr(owner, name, lambda *_: anyio.sleep_forever())
         await anyio.sleep(3 * SURVEYS_S)
-        await plugin.preparer.drain(0)
+        await plugin.drain(0)
         started = node.record("first")
         assert started is not None
         assert started.state is ClaimState.STARTED

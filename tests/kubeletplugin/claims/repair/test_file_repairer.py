@@ -111,7 +111,7 @@ async def test_a_full_folder_in_the_place_of_a_file_is_kept_and_reported(node: N
 async def test_a_plugin_that_stops_writes_nothing_and_reports_nothing(node: Node) -> None:
     async with node.running() as plugin:
         await node.prepare("first", FIRST)
-        await plugin.preparer.drain(0)
+        await plugin.drain(0)
         node.cdi_file("first").unlink()
         await anyio.sleep(5 * SURVEYS_S)
         assert (node.cdi_file("first").exists(), node.events("ClaimFilesNotWritten")) == (False, [])

@@ -31,6 +31,6 @@ async def test_a_file_that_cannot_be_seen_keeps_no_plugin_from_starting_and_no_o
     with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         for name in ("first", "second"):
             checkpoint.put(record(name, state=ClaimState.STARTED))
-        records = PreparedRecords(checkpoint=checkpoint, boot_id=BOOT, claims=flights, resources=flights)
+        records = PreparedRecords(checkpoint=checkpoint, boot_id=BOOT, flights=flights)
         records.adopt_interrupted(find_file)
         assert [each.claim.name for each in records.list_all()] == [{"first": "second", "second": "first"}[unseen]]

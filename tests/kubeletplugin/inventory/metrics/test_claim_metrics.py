@@ -111,7 +111,7 @@ def test_a_prepared_device_names_its_claim_pod_and_uuid_and_goes_with_its_record
     driver: str, records: dict[str, PreparedClaim], shown: ClaimMetrics
 ) -> None:
     records["a"] = record(driver, "a")
-    shown.note_prepared(claim("a", "web-2", "web-1"), True)
+    shown.note_prepared(claim("a", "web-2", "web-1"), is_new=True)
     assert info(driver, "a", "web-1") == 1
     shown.note_uses([ClaimUse(claim=ObjectRef("team", "claim-a"), pod=ObjectRef("team", "web-2"))])
     assert info(driver, "a", "web-2") == 1
@@ -132,7 +132,7 @@ def test_times_of_the_phases_are_those_of_the_claim(
     driver: str, records: dict[str, PreparedClaim], shown: ClaimMetrics
 ) -> None:
     records["a"] = record(driver, "a")
-    shown.note_prepared(claim("a", "p"), True)
+    shown.note_prepared(claim("a", "p"), is_new=True)
     assert value("kerf_claim_phase_seconds_sum", driver, phase="queued") == 30
     assert value("kerf_claim_phase_seconds_sum", driver, phase="allocated") == 2
     labels = {"node": NODE, "namespace": "team", "pod": "p", "claim": "claim-a", "claim_uid": "a"}
@@ -147,7 +147,7 @@ def test_no_time_is_made_up(
     driver: str, records: dict[str, PreparedClaim], shown: ClaimMetrics, read: ResourceClaim, is_new: bool
 ) -> None:
     records["a"] = record(driver, "a")
-    shown.note_prepared(read, is_new)
+    shown.note_prepared(read, is_new=is_new)
     assert value("kerf_claim_phase_seconds_sum", driver, phase="allocated") is None
 
 
@@ -161,10 +161,10 @@ def test_nothing_is_served_after_the_end(driver: str, records: dict[str, Prepare
 
 def test_a_claim_that_is_gone_is_forgotten(driver: str, records: dict[str, PreparedClaim], shown: ClaimMetrics) -> None:
     records["a"] = record(driver, "a")
-    shown.note_prepared(claim("a", "p"), True)
+    shown.note_prepared(claim("a", "p"), is_new=True)
     del records["a"]
     records["b"] = record(driver, "b")
-    shown.note_prepared(claim("b", "p"), True)
+    shown.note_prepared(claim("b", "p"), is_new=True)
     records["a"] = record(driver, "a")
     assert info(driver, "a", "p") is None
     assert info(driver, "a", "") == 1
