@@ -45,6 +45,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "For administrators": {
         "check": "Check whether a cluster or a node has what Kerf needs, and say what to do.",
         "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
+        "sanity": "Test the kubelet plugin of a DRA driver, whoever wrote it, at its sockets.",
         "placement": "Have kube-scheduler prefer the nodes where a pod's partitions take least from others.",
         "gather": "Write what why, plan and frag read to one file.",
         "devices": "Show what this node's backends see and what would be published.",
@@ -63,7 +64,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 COMMANDS: Final[Mapping[str, str]] = {name: help_ for group in GROUPS.values() for name, help_ in group.items()}
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("controller", "kubelet-plugin", "mps-daemons"), "daemons."),
-    **dict.fromkeys(("why", "plan", "frag", "placement", "gather", "migrate"), "cluster."),
+    **dict.fromkeys(("why", "plan", "frag", "placement", "gather", "migrate", "sanity"), "cluster."),
     **dict.fromkeys(("devices", "checkpoint"), "node."),
     **dict.fromkeys(("claim", "families", "rbac", "models"), "catalog."),
 }

@@ -1,0 +1,105 @@
+"""``kerf sanity``: tests the kubelet plugin of any DRA driver at its sockets."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from kerf_dra.driver.cli import event_loop
+from kerf_dra.driver.cli.options import option
+from kerf_dra.driver.cli.options.cluster import access_options, with_exit_codes
+from kerf_dra.driver.cli.output import EXIT_FAILED, OutputFormat, output_option, print_document, print_text
+from kerf_dra.driver.sanity.report import build_document, build_junit, format_result, format_summary, has_failed
+from kerf_dra.driver.sanity.rows import Row, RowResult
+
+_PATH: Final = click.Path(path_type=Path)
+
+
+@click.command(short_help="Test the kubelet plugin of a DRA driver.")
+@access_options
+@option("--driver", required=True, help="Name of the driver in its slices.")
+@option("--node", required=True, help="Name of the node whose devices it publishes.")
+@option(
+    "--registration-socket",
+    required=True,
+    type=_PATH,
+    help="The driver's socket in the kubelet's folder plugins_registry.",
+)
+@option(
+    "--cdi-dir",
+    "cdi_folders",
+    multiple=True,
+    type=_PATH,
+    default=("/etc/cdi", "/var/run/cdi"),
+    show_default=True,
+    help="Folder that the container runtime reads CDI files from. Repeatable; the last has priority.",
+)
+@option("-n", "--namespace", default="default", show_default=True, help="Namespace of the claims that are made.")
+@option("--row", "row_ids", multiple=True, metavar="ID", help="Run this row only. Repeatable.")
+@option("--junit", type=_PATH, help="Write the results here, too, in JUnit's XML.")
+@output_option
+@with_exit_codes
+def command(
+    kubeconfig: Path | None,
+    context: str | None,
+    driver: str,
+    node: str,
+    registration_socket: Path,
+    cdi_folders: Sequence[Path],
+    namespace: str,
+    row_ids: Sequence[str],
+    junit: Path | None,
+    output: OutputFormat,
+) -> int:
+    """Call the sockets of a DRA driver as a kubelet does, and say what a kubelet could not live with.
+
+    The driver runs, and publishes its devices in the cluster; in whatever language it is written. Claims are made in
+    the cluster and allocated its free devices, prepared, unprepared and deleted; nothing else is changed. No kubelet
+    should serve this driver on the node meanwhile, and the user may write the status of claims and DeviceClasses.
+
+    Exit codes: 0 every row that a driver must meet passed, 1 one failed, 2 bad input, 3 the cluster cannot be used.
+    """
+    from kerf_dra.driver.sanity.run import select_rows  # the allocator and gRPC are not needed for --help
+
+    rows = select_rows(row_ids)
+    results = event_loop.run(
+        _run, kubeconfig, context, driver, node, registration_socket, cdi_folders, namespace, rows, output == "text"
+    )
+    if junit is not None:
+        junit.write_bytes(build_junit(driver, results))
+    if output == "text":
+        print_text(format_summary(driver, results))
+    else:
+        print_document(build_document(driver, results), output)
+    return EXIT_FAILED if has_failed(results) else 0
+
+
+async def _run(
+    kubeconfig: Path | None,
+    context: str | None,
+    driver: str,
+    node: str,
+    registration_socket: Path,
+    cdi_folders: Sequence[Path],
+    namespace: str,
+    rows: Sequence[Row],
+    prints: bool,
+) -> Sequence[RowResult]:
+    """Run the rows, and print each result at once where text is asked for."""
+    from kerf_dra.driver.kube.discovery import discover
+    from kerf_dra.driver.kube.http.client import Client
+    from kerf_dra.driver.kube.http.config import load_access
+    from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
+    from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
+    from kerf_dra.driver.sanity.run import run_rows
+
+    results = []
+    async with Client(await load_access(kubeconfig, context), user_agent="kerf-sanity") as client:
+        claims = AllocatedClaims(client, await discover(client), driver=driver, node=node, namespace=namespace)
+        subject = DriverUnderTest(registration_socket, tuple(cdi_folders), claims)
+        async for result in run_rows(subject, rows):
+            results.append(result)
+            if prints:
+                print_text(format_result(result))
+    return results

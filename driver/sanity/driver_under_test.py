@@ -1,0 +1,166 @@
+"""The driver under test: its sockets, called as a kubelet calls them, its slices, and its CDI folder."""
+
+import stat
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from kerf_dra import cdi
+from kerf_dra.api.dra.registry import DRA_SERVICES
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PrepareOutcome
+from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
+from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+HANDSHAKE_S: Final = 5.0
+"""The deadline of the calls of a registration (``pkg/kubelet/pluginmanager``: 1 s and 5 s)."""
+CALL_S: Final = 45.0
+"""The kubelet's deadline of a prepare or unprepare (``pkg/kubelet/cm/dra``)."""
+_MOST_BYTES: Final = 4 * 1024 * 1024
+"""The largest answer that a kubelet reads (gRPC's default)."""
+_NO_ANSWER: Final = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE})
+"""The statuses that the client itself makes where the driver does not answer."""
+
+
+class CallError(KerfError):
+    """A call failed, or its answer is not what was asked for."""
+
+
+class RefusedCallError(CallError):
+    """The driver has answered with an error of the call."""
+
+
+@dataclass
+class DriverUnderTest:
+    """One driver on one node."""
+
+    registration_socket: Path
+    cdi_folders: Sequence[Path]
+    claims: AllocatedClaims
+    info: PluginInfo | None = field(default=None, init=False)
+    """Its registration, once that has been read."""
+
+    async def get_info(self) -> PluginInfo:
+        """Read the driver's registration. Raises CallError."""
+        self.info = await self._call(self.registration_socket, GET_INFO, None, HANDSHAKE_S)
+        return self.info
+
+    async def notify_registration(self, status: RegistrationStatus) -> None:
+        """Report what the kubelet made of the registration. Raises CallError."""
+        await self._call(self.registration_socket, NOTIFY_REGISTRATION_STATUS, status, HANDSHAKE_S)
+
+    async def prepare(self, *claims: ClaimRef) -> Mapping[str, PrepareOutcome]:
+        """Call NodePrepareResources; returns the outcomes by UID. Raises CallError."""
+        return await self._call(await self._endpoint(), (await self._service()).prepare, claims, CALL_S)
+
+    async def unprepare(self, *claims: ClaimRef) -> Mapping[str, str]:
+        """Call NodeUnprepareResources; returns the errors by UID. Raises CallError."""
+        return await self._call(await self._endpoint(), (await self._service()).unprepare, claims, CALL_S)
+
+    async def prepare_one(self, claim: ClaimRef) -> PrepareOutcome:
+        """Prepare one claim. Raises CallError, also when the answer has another claim, or the driver's error."""
+        answers = await self.prepare(claim)
+        if set(answers) != {claim.uid}:
+            raise CallError(f"asked for claim UID {claim.uid}, the answer has {sorted(answers)}")
+        if answers[claim.uid].error:
+            raise CallError(f"the prepare of an allocated claim failed: {answers[claim.uid].error}")
+        return answers[claim.uid]
+
+    async def find_refusal(self, claim: ClaimRef) -> str:
+        """Have a claim prepared that cannot be; returns the error, of the claim or of the call; empty: there is none.
+
+        Raises CallError when the driver does not answer, or not about this claim. What it has prepared is unprepared.
+        """
+        try:
+            answers = await self.prepare(claim)
+        except RefusedCallError as error:
+            return str(error)
+        await self.unprepare(claim)
+        if set(answers) != {claim.uid}:
+            raise CallError(f"asked for claim UID {claim.uid}, the answer has {sorted(answers)}")
+        return answers[claim.uid].error
+
+    async def unprepare_one(self, claim: ClaimRef) -> str:
+        """Unprepare one claim; returns the driver's error. Raises CallError, also when the answer lacks it."""
+        answers = await self.unprepare(claim)
+        if set(answers) != {claim.uid}:
+            raise CallError(f"asked for claim UID {claim.uid}, the answer has {sorted(answers)}")
+        return answers[claim.uid]
+
+    @asynccontextmanager
+    async def prepared(self, claim: ClaimRef) -> AsyncIterator[PrepareOutcome]:
+        """The claim is prepared inside. Raises CallError."""
+        outcome = await self.prepare_one(claim)
+        try:
+            yield outcome
+        finally:
+            await self.unprepare_one(claim)
+
+    def read_cdi_files(self) -> Mapping[Path, bytes]:
+        """Return the files of the CDI folders."""
+        return {
+            path: path.read_bytes()
+            for folder in self.cdi_folders
+            if folder.is_dir()
+            for path in sorted(folder.iterdir())
+            if path.is_file()
+        }
+
+    def load_cdi_catalog(self) -> "cdi.Catalog":
+        """Return what the files of the CDI folders define, as container runtimes read them."""
+        return cdi.Cache(self.cdi_folders).catalog
+
+    async def _endpoint(self) -> Path:
+        return Path((self.info or await self.get_info()).endpoint)
+
+    async def _service(self) -> DraService:
+        """Return the service that a kubelet takes: the first version of the driver's list that it knows."""
+        offered = (self.info or await self.get_info()).supported_versions
+        known = {service.supported_version: service for service in DRA_SERVICES}
+        found = next((known[version] for version in offered if version in known), None)
+        if found is None:
+            raise CallError(
+                f"the driver offers {', '.join(offered) or 'no versions'}; kubelets know {', '.join(known)}"
+            )
+        return found
+
+    async def _call(
+        self, path: Path, method: GrpcMethod[RequestT, ResponseT], request: RequestT, timeout_s: float
+    ) -> ResponseT:
+        """Make one call. Raises CallError with its gRPC status."""
+        if not is_socket(path):
+            raise CallError(f"{path} is no socket")
+        options = (("grpc.max_receive_message_length", _MOST_BYTES),)
+        async with grpc.aio.insecure_channel(f"unix:{path}", options=options) as channel:
+            stub = channel.unary_unary(
+                method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
+            )
+            try:
+                response: ResponseT = await stub(request, timeout=timeout_s)
+            except grpc.aio.AioRpcError as error:
+                is_answer = error.code() not in _NO_ANSWER
+                kind = RefusedCallError if is_answer else CallError
+                raise kind(f"{method.name}: {error.code().name}: {error.details()}") from error
+            except DecodeError as error:
+                raise CallError(f"{method.name}: the answer is no such message: {error}") from error
+            return response
+
+
+def is_socket(path: Path) -> bool:
+    """Whether there is a socket at ``path``."""
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False

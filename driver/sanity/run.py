@@ -1,0 +1,68 @@
+"""Runs rows on a driver, one after the other, after what an earlier run has left is gone."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Final
+
+import anyio
+
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
+from kerf_dra.driver.sanity import call_rows, cdi_rows, registration_rows, slice_rows
+from kerf_dra.driver.sanity.allocated_claims import NoDeviceError
+from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
+from kerf_dra.driver.sanity.rows import NotTriedError, Outcome, Row, RowResult
+
+ROWS: Final[tuple[Row, ...]] = (*registration_rows.ROWS, *slice_rows.ROWS, *call_rows.ROWS, *cdi_rows.ROWS)
+"""All rows, in the order in which they are run."""
+ROW_S: Final = 120.0
+"""The longest time for one row: two calls with the kubelet's deadline, and what the cluster takes."""
+
+
+def select_rows(ids: Collection[str]) -> Sequence[Row]:
+    """Return the rows with these ids, or all if there are none. Raises InvalidDocumentError for an unknown id."""
+    known = {row.id for row in ROWS}
+    unknown = [id_ for id_ in ids if id_ not in known]
+    if unknown:
+        problems = [Problem("", f"there is no row {id_}; rows are {', '.join(sorted(known))}") for id_ in unknown]
+        raise InvalidDocumentError("--row", problems)
+    return [row for row in ROWS if not ids or row.id in ids]
+
+
+async def run_rows(driver: DriverUnderTest, rows: Sequence[Row]) -> AsyncIterator[RowResult]:
+    """Run ``rows``, and yield the result of each. Raises ApiError when the cluster cannot be written to."""
+    await remove_left(driver)
+    await driver.claims.create_class()
+    try:
+        for row in rows:
+            yield await _run_row(driver, row)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await remove_left(driver)
+            await driver.claims.delete_class()
+
+
+async def remove_left(driver: DriverUnderTest) -> None:
+    """Unprepare and delete the claims that an earlier run, which was killed, has left. Raises ApiError."""
+    for claim in await driver.claims.list_left():
+        try:
+            await driver.unprepare(claim)
+        except KerfError:
+            pass  # rows say what is wrong with its calls
+        await driver.claims.delete(claim)
+
+
+async def _run_row(driver: DriverUnderTest, row: Row) -> RowResult:
+    try:
+        with anyio.fail_after(ROW_S):
+            seen = await row.check(driver)
+    except (NotTriedError, NoDeviceError) as error:
+        return RowResult(row, Outcome.SKIPPED, str(error))
+    except TimeoutError:
+        return RowResult(row, Outcome.FAILED, f"no result within {ROW_S:g} s")
+    except KerfError as error:
+        return RowResult(row, Outcome.FAILED, str(error))
+    except BaseExceptionGroup as group:
+        failed, rest = group.split(KerfError)
+        if rest is not None or failed is None:
+            raise
+        return RowResult(row, Outcome.FAILED, "; ".join(str(error) for error in failed.exceptions))
+    return RowResult(row, Outcome.FAILED if seen else Outcome.PASSED, seen)

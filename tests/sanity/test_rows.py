@@ -1,0 +1,87 @@
+"""Each row is met by a driver that works, and is the only one that its faulty driver does not meet."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from kerf_dra.api.core.v1 import NODES, PODS, Node
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.kube.discovery import discover
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.local.apiserver import ApiServer
+from kerf_dra.driver.sanity.allocated_claims import LABEL, AllocatedClaims
+from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
+from kerf_dra.driver.sanity.rows import Outcome, RowResult
+from kerf_dra.driver.sanity.run import ROWS, run_rows, select_rows
+from tests.kubeletplugin.harness import short_directory
+from tests.sanity.toy_driver import DRIVER, NODE, ToyDriver
+
+
+@asynccontextmanager
+async def toy_driver(fault: str = "") -> AsyncIterator[tuple[ToyDriver, DriverUnderTest]]:
+    """A driver on a cluster of its own, and the test's view of it."""
+    server = ApiServer()
+    with short_directory() as root:
+        async with anyio.create_task_group() as group:
+            await group.start(server.serve)
+            access = Access(server=server.url)
+            async with Client(access, user_agent="toy") as client:
+                api = await discover(client)
+                await client.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+                toy = ToyDriver(root, client, api, fault)
+                claims = AllocatedClaims(client, api, driver=DRIVER, node=NODE, namespace="default")
+                async with toy.running():
+                    yield toy, DriverUnderTest(toy.registration_socket, [toy.cdi_folder], claims)
+            group.cancel_scope.cancel()
+
+
+async def run(fault: str = "", rows: Sequence[str] = ()) -> list[RowResult]:
+    async with toy_driver(fault) as (_, driver):
+        return [result async for result in run_rows(driver, select_rows(rows))]
+
+
+async def test_a_driver_that_works_meets_every_row() -> None:
+    assert [(result.row.id, result.outcome, result.seen) for result in await run()] == [
+        (row.id, Outcome.PASSED, "") for row in ROWS
+    ]
+
+
+@pytest.mark.parametrize("fault", [row.id for row in ROWS])
+async def test_a_faulty_driver_is_caught_by_its_row_and_by_no_other(fault: str) -> None:
+    results = await run(fault)
+    assert [(result.row.id, result.seen != "") for result in results if result.outcome is Outcome.FAILED] == [
+        (fault, True)
+    ]
+
+
+async def test_a_run_leaves_no_object_and_no_prepared_claim() -> None:
+    async with toy_driver() as (toy, driver):
+        results = [result async for result in run_rows(driver, ROWS)]
+        assert len(results) == len(ROWS)
+        assert toy.prepared == {}
+        for kind in (toy.api.resource.resource_claims, toy.api.resource.device_classes, PODS):
+            assert (await toy.client.list(kind)).items == ()
+
+
+async def test_what_a_killed_run_has_left_is_unprepared_and_deleted_by_the_next_one() -> None:
+    async with toy_driver() as (toy, driver):
+        await driver.claims.create_class()
+        async with anyio.create_task_group() as group:
+
+            async def hold() -> None:
+                async with driver.claims.allocated(2) as held:
+                    for claim in held:
+                        await driver.prepare_one(claim)
+                    group.cancel_scope.cancel()  # its deletions are cancelled, too, as by SIGKILL
+                    await anyio.sleep_forever()
+
+            group.start_soon(hold)
+        assert len(toy.prepared) == 2
+        other = await toy.client.list(toy.api.resource.resource_claims, label_selector=LABEL)
+        assert len(other.items) == 2
+        [result] = [result async for result in run_rows(driver, select_rows(["PREPARE-1"]))]
+        assert result.outcome is Outcome.PASSED
+        assert (toy.prepared, (await toy.client.list(toy.api.resource.resource_claims)).items) == ({}, ())

@@ -1,0 +1,203 @@
+"""A DRA driver of two devices that does what a kubelet needs, or has one fault, named by the row that it breaks."""
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from kerf_dra.api.core.v1 import NODES
+from kerf_dra.api.dra.registry import DRA_SERVICES
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PrepareOutcome, ReportedDevice
+from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
+from kerf_dra.driver.kube.discovery import ApiFeatures
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kubeletplugin.grpc.server import serving_at, unary
+
+DRIVER: Final = "toy.example.com"
+NODE: Final = "node-1"
+DEVICES: Final = ("toy-0", "toy-1")
+_VERSIONS: Final = tuple(service.supported_version for service in DRA_SERVICES)
+
+
+@dataclass
+class ToyDriver:
+    """The driver on one node, below ``root``."""
+
+    root: Path
+    client: Client
+    api: ApiFeatures
+    fault: str = ""
+    """The id of the row that it breaks; empty: none."""
+    prepared: dict[str, PrepareOutcome] = field(default_factory=dict)
+    """By claim UID."""
+    calls: list[str] = field(default_factory=list)
+    _released: set[str] = field(default_factory=set)
+    _busy: set[str] = field(default_factory=set)
+    _registrations: int = 0
+
+    @property
+    def registration_socket(self) -> Path:
+        return self.root / "toy-reg.sock"
+
+    @property
+    def cdi_folder(self) -> Path:
+        return self.root / "cdi"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """It is registered and has published its devices inside."""
+        self.cdi_folder.mkdir(exist_ok=True)
+        node = await self.client.get(NODES, NODE)
+        for document in self._slices(node.metadata.uid):
+            await self.client.apply(self.api.resource.resource_slices, document, field_manager="toy")
+        service = dict(unary(row.prepare, self._prepare_all) for row in DRA_SERVICES)
+        service |= dict(unary(row.unprepare, self._unprepare_all) for row in DRA_SERVICES)
+        registration = dict([unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._notify)])
+        async with AsyncExitStack() as stack:
+            for path, handlers in ((self.root / "dra.sock", service), (self.registration_socket, registration)):
+                await stack.enter_async_context(serving_at(path, handlers, grace_s=0))
+            yield
+
+    # What it publishes
+
+    def _slices(self, node_uid: str) -> Sequence[JsonObject]:
+        if self.fault == "SLICE-1":
+            return ()
+        names = ("toy-0", "toy-0") if self.fault == "SLICE-3" else DEVICES
+        count = 3 if self.fault == "SLICE-2" else len(names)
+        return [self._slice(number, name, count, node_uid) for number, name in enumerate(names)]
+
+    def _slice(self, number: int, device: str, count: int, node_uid: str) -> JsonObject:
+        """Return one slice for each device, so that a pool has several."""
+        uses = [{"counterSet": "unknown", "counters": {"memory": {"value": "1"}}}]
+        owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": node_uid, "controller": True}
+        metadata: JsonObject = {"name": f"toy-{number}"}
+        if self.fault != "SLICE-5":
+            metadata["ownerReferences"] = [owner]
+        return {
+            "metadata": metadata,
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": NODE,
+                "pool": {"name": NODE, "generation": 1, "resourceSliceCount": count},
+                "devices": [{"name": device} | ({"consumesCounters": uses} if self.fault == "SLICE-4" else {})],
+            },
+        }
+
+    # Its registration
+
+    async def _get_info(self, _: None) -> PluginInfo:
+        socket = self.root / "dra.sock"
+        versions = {"REG-3": (*_VERSIONS, _VERSIONS[-1]), "REG-4": tuple(reversed(_VERSIONS))}
+        return PluginInfo(
+            type="CSIPlugin" if self.fault == "REG-1" else "DRAPlugin",
+            name=DRIVER,
+            endpoint=os.path.relpath(socket) if self.fault == "REG-2" else str(socket),
+            supported_versions=versions.get(self.fault, _VERSIONS),
+        )
+
+    async def _notify(self, _: RegistrationStatus) -> None:
+        self._registrations += 1
+        if self.fault == "REG-5" and self._registrations > 1:
+            raise RuntimeError("it is registered")
+
+    # Its claims
+
+    async def _prepare_all(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:
+        self.calls += [f"prepare {claim.uid}" for claim in claims]
+        outcomes = {claim.uid: await self._prepare(claim, len(claims)) for claim in claims}
+        if self.fault == "PREPARE-7" and any(outcome.error for outcome in outcomes.values()):
+            return {uid: PrepareOutcome(error="another claim failed") for uid in outcomes}
+        return outcomes
+
+    async def _prepare(self, ref: ClaimRef, together: int) -> PrepareOutcome:
+        if ref.uid in self._busy and self.fault == "PREPARE-3":
+            return PrepareOutcome(error="another call for the claim is in progress")
+        self._busy.add(ref.uid)
+        try:
+            return await self._prepare_alone(ref, together)
+        finally:
+            self._busy.discard(ref.uid)
+
+    async def _prepare_alone(self, ref: ClaimRef, together: int) -> PrepareOutcome:
+        claim = await self._find(ref)
+        if ref.uid in self.prepared:
+            return PrepareOutcome() if self.fault == "PREPARE-2" else self.prepared[ref.uid]
+        if claim is None:
+            is_good = self.fault != "PREPARE-4" or together > 1
+            return PrepareOutcome(error=f"claim {ref} does not exist") if is_good else PrepareOutcome()
+        if claim.metadata.uid != ref.uid and self.fault != "PREPARE-6":
+            return PrepareOutcome(error=f"claim {ref} has another UID")
+        if claim.status.allocation is None:
+            return PrepareOutcome() if self.fault == "PREPARE-5" else PrepareOutcome(error=f"{ref} has no devices")
+        if ref.uid in self._released and self.fault == "PREPARE-8":
+            return PrepareOutcome(error=f"claim {ref} was unprepared")
+        outcome = PrepareOutcome(
+            devices=tuple(
+                ReportedDevice(
+                    requests=(result.request,),
+                    pool="wrong" if self.fault == "PREPARE-1" else result.pool,
+                    device=result.device,
+                    share=None,
+                    cdi_ids=("toy" if self.fault == "CDI-1" else f"{DRIVER}/toy=claim-{ref.uid}",),
+                )
+                for result in claim.status.allocation.devices.results
+            )
+        )
+        self._write_cdi(ref.uid)
+        self.prepared[ref.uid] = outcome
+        return outcome
+
+    async def _unprepare_all(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        self.calls += [f"unprepare {claim.uid}" for claim in claims]
+        return {claim.uid: await self._unprepare(claim) for claim in claims}
+
+    async def _unprepare(self, ref: ClaimRef) -> str:
+        is_there = await self._find(ref) is not None
+        if ref.uid not in self.prepared:
+            if self.fault == "UNPREPARE-1" and not is_there and ref.uid not in self._released:
+                return f"claim {ref} is not known"
+            if self.fault == "UNPREPARE-2" and ref.uid in self._released:
+                return f"claim {ref} is unprepared"
+            if self.fault == "UNPREPARE-3" and is_there and ref.uid not in self._released:
+                return f"claim {ref} was not prepared"
+            return ""
+        if self.fault == "UNPREPARE-4" and not is_there:
+            return f"claim {ref} does not exist"
+        del self.prepared[ref.uid]
+        self._released.add(ref.uid)
+        self._remove_cdi(ref.uid)
+        return ""
+
+    async def _find(self, ref: ClaimRef) -> ResourceClaim | None:
+        await anyio.lowlevel.checkpoint()
+        return await self.client.find(self.api.resource.resource_claims, ref.name, ref.namespace)
+
+    # Its files
+
+    def _write_cdi(self, uid: str) -> None:
+        device = {"name": f"claim-{uid}", "containerEdits": {"env": ["TOY=1"]}}
+        spec = {"cdiVersion": "0.3.0", "kind": f"{DRIVER}/toy", "devices": [device]}
+        if self.fault != "CDI-2":
+            self._cdi_file(uid).write_text(json.dumps(spec))
+        if self.fault == "CDI-3":
+            (self.cdi_folder / "toy-extra.json").write_text(json.dumps({**spec, "kind": "no kind"}))
+
+    def _remove_cdi(self, uid: str) -> None:
+        if self.fault == "CDI-5":
+            for path in self.cdi_folder.iterdir():
+                path.unlink()
+        elif self.fault != "CDI-4":
+            self._cdi_file(uid).unlink(missing_ok=True)
+            (self.cdi_folder / "toy-extra.json").unlink(missing_ok=True)
+
+    def _cdi_file(self, uid: str) -> Path:
+        return self.cdi_folder / f"toy-{uid}.json"
