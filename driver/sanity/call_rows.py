@@ -77,8 +77,8 @@ async def _check_partial_failure(driver: DriverUnderTest) -> str:
         return "the answer to a call for two claims has not an entry for each"
     if not answers[unknown.uid].error:
         return "a claim that does not exist was prepared"
-    error = answers[claim.uid].error
-    return f"a claim failed because another one of its call does not exist: {error}" if error else ""
+    failure = answers[claim.uid].error
+    return f"a claim failed because another one of its call does not exist: {failure}" if failure else ""
 
 
 async def _check_unprepare_unknown(driver: DriverUnderTest) -> str:

@@ -67,7 +67,7 @@ async def _check_foreign(driver: DriverUnderTest) -> str:
     try:
         async with driver.claims.allocated() as [claim], driver.prepared(claim):
             pass
-        found = foreign.read_bytes() if foreign.exists() else None
+        found = driver.read_cdi_files().get(foreign)
     finally:
         foreign.unlink(missing_ok=True)
     if found == content:

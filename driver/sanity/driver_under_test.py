@@ -19,6 +19,7 @@ from kerf_dra.api.grpc_method import GrpcMethod
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PrepareOutcome
 from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
+from kerf_dra.cdi.cache import read_file
 from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
 
 RequestT = TypeVar("RequestT")
@@ -108,15 +109,11 @@ class DriverUnderTest:
         finally:
             await self.unprepare_one(claim)
 
-    def read_cdi_files(self) -> Mapping[Path, bytes]:
-        """Return the files of the CDI folders."""
-        return {
-            path: path.read_bytes()
-            for folder in self.cdi_folders
-            if folder.is_dir()
-            for path in sorted(folder.iterdir())
-            if path.is_file()
-        }
+    def read_cdi_files(self) -> Mapping[Path, bytes | None]:
+        """Return the files of the CDI folders; None: a file cannot be read."""
+        folders = [folder for folder in self.cdi_folders if folder.is_dir()]
+        files = {path: read_file(path) for folder in folders for path in sorted(folder.iterdir())}
+        return {path: data if isinstance(data, bytes) else None for path, data in files.items()}
 
     def load_cdi_catalog(self) -> "cdi.Catalog":
         """Return what the files of the CDI folders define, as container runtimes read them."""

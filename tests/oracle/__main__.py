@@ -3,10 +3,11 @@
 Without a KIND all run. Each kind has a folder beside this file with the tests that compare the results of a program in
 Go with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs root, runc and a C
 compiler, because it makes device nodes, mounts and containers. ``nvidia-driver``, which needs root and a C compiler,
-too, runs NVIDIA's DRA driver beside Kerf's plugin, with all models in the long form only. ``drivers`` runs it, and
-Kubernetes' example of a DRA driver, on Kerf's demo cluster, ``monitors`` runs nvitop, gpustat and the bindings of Rust
-on the stand-in for NVML; both are left out of the short form, as they download and build. ``prometheus`` and ``xrt``
-need no Go: their judges are promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
+too, runs NVIDIA's DRA driver beside Kerf's plugin, with all models in the long form only. ``sanity`` runs ``kerf
+sanity`` on it, on Kubernetes' example of a DRA driver and on Kerf's. ``drivers`` runs it, and Kubernetes' example of a
+DRA driver, on Kerf's demo cluster, ``monitors`` runs nvitop, gpustat and the bindings of Rust on the stand-in for NVML;
+these three are left out of the short form, as they download and build. ``prometheus`` and ``xrt`` need no Go: their
+judges are promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
 """
 
 import argparse
@@ -29,6 +30,7 @@ CASES: Final[Mapping[str, int]] = {
     "nvidia-driver": 40,  # sequences of calls for each model
     "prometheus": 1,  # as for the chart
     "protobuf": 200,  # objects of each kind in each version
+    "sanity": 1,  # drivers run, nothing is generated
     "xrt": 2000,
 }
 """Generated cases for each property."""

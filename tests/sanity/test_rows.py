@@ -1,13 +1,16 @@
 """Each row is met by a driver that works, and is the only one that its faulty driver does not meet."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import pytest
 
 from kerf_dra.api.core.v1 import NODES, PODS, Node
 from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.wire import Kind
 from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
@@ -27,6 +30,7 @@ async def toy_driver(fault: str = "") -> AsyncIterator[tuple[ToyDriver, DriverUn
     with short_directory() as root:
         async with anyio.create_task_group() as group:
             await group.start(server.serve)
+            (root / "kubeconfig").write_text(json.dumps(server.kubeconfig()))
             access = Access(server=server.url)
             async with Client(access, user_agent="toy") as client:
                 api = await discover(client)
@@ -62,7 +66,8 @@ async def test_a_run_leaves_no_object_and_no_prepared_claim() -> None:
         results = [result async for result in run_rows(driver, ROWS)]
         assert len(results) == len(ROWS)
         assert toy.prepared == {}
-        for kind in (toy.api.resource.resource_claims, toy.api.resource.device_classes, PODS):
+        kinds: Sequence[Kind[Any]] = (toy.api.resource.resource_claims, toy.api.resource.device_classes, PODS)
+        for kind in kinds:
             assert (await toy.client.list(kind)).items == ()
 
 

@@ -50,6 +50,7 @@ POLLS: Final = {
     "local/test_device_plugins.py": "a socket appears in a directory, which sets no event; the API server is asked",
     "local/test_kubelet.py": "the watcher of a directory sets no event",
     "oracle/nvidia_driver/drivers.py": "drivers are processes that register by a file and publish to an API server",
+    "oracle/sanity/test_peers.py": "the same",
     "tools/mutants/test_processes.py": "processes are asked whether they have ended",
     "tools/mutants/processes.py": "processes are asked whether they have ended",
     "tools/mutants/trials.py": "processes are asked whether they have ended",

@@ -18,6 +18,7 @@ from tools.generate import (
     policies,
     protos,
     rbac,
+    sanity_rows,
     vocabularies,
 )
 
@@ -37,6 +38,7 @@ for generator in (
     kinds,
     nvml_functions,
     driver_differences,
+    sanity_rows,
     command_line,
     pictures,
     examples,

@@ -1,0 +1,62 @@
+"""``kerf sanity`` as a program, beside the driver that it tests."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import anyio
+import pytest
+
+from tests.sanity.test_rows import toy_driver
+from tests.sanity.toy_driver import DRIVER, NODE, ToyDriver
+
+
+async def kerf_sanity(toy: ToyDriver, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    command = [
+        *(sys.executable, "-m", "kerf_dra.driver.cli", "sanity", f"--driver={DRIVER}", f"--node={NODE}"),
+        *(f"--registration-socket={toy.registration_socket}", f"--cdi-dir={toy.cdi_folder}", *arguments),
+        f"--kubeconfig={toy.root / 'kubeconfig'}",
+    ]
+    return await anyio.run_process(command, check=False)
+
+
+@pytest.mark.parametrize(
+    ("fault", "rows", "code", "last"),
+    [
+        ("", ("PREPARE-1", "CDI-2"), 0, "2 passed"),
+        ("UNPREPARE-1", ("UNPREPARE-1", "CDI-2"), 1, "1 passed, 1 failed that a driver must meet"),
+        ("PREPARE-7", ("PREPARE-7",), 0, "0 passed, 1 failed that a driver may meet"),
+        ("SLICE-1", ("SLICE-3",), 0, "0 passed, 1 not tried"),
+    ],
+)
+async def test_the_exit_code_says_whether_a_driver_meets_what_every_driver_must(
+    fault: str, rows: Sequence[str], code: int, last: str
+) -> None:
+    async with toy_driver(fault) as (toy, _):
+        done = await kerf_sanity(toy, *(f"--row={row}" for row in rows))
+    assert (done.returncode, done.stderr) == (code, b"")
+    assert done.stdout.decode().splitlines()[-1] == f"{DRIVER}: {last}"
+
+
+async def test_results_are_written_for_programs(tmp_path: Path) -> None:
+    async with toy_driver() as (toy, _):
+        done = await kerf_sanity(toy, "--row=REG-1", "--output=json", f"--junit={tmp_path / 'junit.xml'}")
+    assert [row["outcome"] for row in json.loads(done.stdout)["rows"]] == ["passed"]
+    assert ET.parse(tmp_path / "junit.xml").getroot().get("tests") == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--row=REG-99",), 2, "there is no row REG-99"),
+        (("--registration-socket=/nowhere", "--row=REG-1"), 1, "/nowhere is no socket"),
+    ],
+)
+async def test_what_is_wrong_with_the_command_is_said(arguments: Sequence[str], code: int, message: str) -> None:
+    async with toy_driver() as (toy, _):
+        done = await kerf_sanity(toy, *arguments)
+    assert done.returncode == code
+    assert message in (done.stdout + done.stderr).decode()
