@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+import anyio
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
@@ -16,15 +17,21 @@ from kerf_dra.api.dra.registry import DRA_SERVICES
 from kerf_dra.api.dra.service import DraService
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PrepareOutcome
 from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
 from kerf_dra.cdi.cache import read_file
 from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
+from kerf_dra.driver.sanity.driver_process import DriverProcess, ProcessError
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
+START_S: Final = 60.0
+"""The longest time from a driver's start to its service, and to what it publishes."""
+_POLL_S: Final = 0.1
+"""Seconds between two looks whether it has come so far."""
 HANDSHAKE_S: Final = 5.0
 """The deadline of the calls of a registration (``pkg/kubelet/pluginmanager``: 1 s and 5 s)."""
 CALL_S: Final = 45.0
@@ -50,8 +57,38 @@ class DriverUnderTest:
     registration_socket: Path
     cdi_folders: Sequence[Path]
     claims: AllocatedClaims
+    process: DriverProcess | None = None
+    """Its process; None: the test has not started it."""
     info: PluginInfo | None = field(default=None, init=False)
     """Its registration, once that has been read."""
+
+    @property
+    def has_registration_socket(self) -> bool:
+        """Whether the driver's registration socket is there."""
+        return is_socket(self.registration_socket)
+
+    async def start(self) -> None:
+        """Start the driver's process, and register it. Raises ProcessError when it ends instead, or does not serve."""
+        assert self.process is not None, "only a driver with a command is started"
+        self.process.start()
+        with anyio.move_on_after(START_S):
+            while self.process.exit_code is None:
+                try:
+                    await self.get_info()
+                    await self.notify_registration(RegistrationStatus(registered=True))
+                except CallError:  # it does not serve yet
+                    await anyio.sleep(_POLL_S)
+                else:
+                    return
+        if (code := self.process.exit_code) is not None:
+            raise ProcessError(f"the driver has ended with exit code {code}")
+        raise ProcessError(f"the driver does not serve {self.registration_socket} {START_S:g} s after its start")
+
+    async def wait_published(self) -> None:
+        """Wait until the driver's pools are complete, for START_S at most. Raises ApiError."""
+        with anyio.move_on_after(START_S):
+            while not _are_complete(await self.claims.list_slices()):  # noqa: ASYNC110  (as the API server is asked)
+                await anyio.sleep(_POLL_S)
 
     async def get_info(self) -> PluginInfo:
         """Read the driver's registration. Raises CallError."""
@@ -153,6 +190,16 @@ class DriverUnderTest:
             except DecodeError as error:
                 raise CallError(f"{method.name}: the answer is no such message: {error}") from error
             return response
+
+
+def _are_complete(slices: Sequence[ResourceSlice]) -> bool:
+    """Whether every pool has all slices of its newest generation, and there is one."""
+    pools = [one.spec.pool for one in slices]
+    newest = {pool.name: max(each.generation for each in pools if each.name == pool.name) for pool in pools}
+    current = [pool for pool in pools if pool.generation == newest[pool.name]]
+    return bool(pools) and all(
+        pool.resource_slice_count == sum(each.name == pool.name for each in current) for pool in current
+    )
 
 
 def is_socket(path: Path) -> bool:

@@ -6,15 +6,21 @@ from typing import Final
 import anyio
 
 from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
-from kerf_dra.driver.sanity import call_rows, cdi_rows, registration_rows, slice_rows
+from kerf_dra.driver.sanity import call_rows, cdi_rows, registration_rows, restart_rows, slice_rows
 from kerf_dra.driver.sanity.allocated_claims import NoDeviceError
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
 from kerf_dra.driver.sanity.rows import NotTriedError, Outcome, Row, RowResult
 
-ROWS: Final[tuple[Row, ...]] = (*registration_rows.ROWS, *slice_rows.ROWS, *call_rows.ROWS, *cdi_rows.ROWS)
+ROWS: Final[tuple[Row, ...]] = (
+    *registration_rows.ROWS,
+    *slice_rows.ROWS,
+    *call_rows.ROWS,
+    *cdi_rows.ROWS,
+    *restart_rows.ROWS,
+)
 """All rows, in the order in which they are run."""
-ROW_S: Final = 120.0
-"""The longest time for one row: two calls with the kubelet's deadline, and what the cluster takes."""
+ROW_S: Final = 240.0
+"""The longest time for one row: a start, an end, two calls with the kubelet's deadline, and what the cluster takes."""
 
 
 def select_rows(ids: Collection[str]) -> Sequence[Row]:
@@ -28,16 +34,23 @@ def select_rows(ids: Collection[str]) -> Sequence[Row]:
 
 
 async def run_rows(driver: DriverUnderTest, rows: Sequence[Row]) -> AsyncIterator[RowResult]:
-    """Run ``rows``, and yield the result of each. Raises ApiError when the cluster cannot be written to."""
-    await remove_left(driver)
-    await driver.claims.create_class()
+    """Run ``rows``, and yield the result of each. Raises ApiError when the cluster cannot be written to, and
+    ProcessError when a driver with a command does not start.
+    """
     try:
+        if driver.process is not None:
+            await driver.start()
+            await driver.wait_published()
+        await remove_left(driver)
+        await driver.claims.create_class()
         for row in rows:
             yield await _run_row(driver, row)
     finally:
         with anyio.CancelScope(shield=True):
             await remove_left(driver)
             await driver.claims.delete_class()
+            if driver.process is not None:
+                await driver.process.kill()
 
 
 async def remove_left(driver: DriverUnderTest) -> None:

@@ -15,6 +15,7 @@ from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.local.apiserver import ApiServer
+from kerf_dra.driver.sanity import restart_rows
 from kerf_dra.driver.sanity.allocated_claims import LABEL, AllocatedClaims
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
 from kerf_dra.driver.sanity.rows import Outcome, RowResult
@@ -47,13 +48,14 @@ async def run(fault: str = "", rows: Sequence[str] = ()) -> list[RowResult]:
         return [result async for result in run_rows(driver, select_rows(rows))]
 
 
-async def test_a_driver_that_works_meets_every_row() -> None:
+async def test_a_driver_that_works_meets_every_row_that_can_be_tried_without_its_command() -> None:
+    reason = "the test has not started the driver: give its command after --"
     assert [(result.row.id, result.outcome, result.seen) for result in await run()] == [
-        (row.id, Outcome.PASSED, "") for row in ROWS
+        (row.id, Outcome.SKIPPED, reason) if row in restart_rows.ROWS else (row.id, Outcome.PASSED, "") for row in ROWS
     ]
 
 
-@pytest.mark.parametrize("fault", [row.id for row in ROWS])
+@pytest.mark.parametrize("fault", [row.id for row in ROWS if row not in restart_rows.ROWS])
 async def test_a_faulty_driver_is_caught_by_its_row_and_by_no_other(fault: str) -> None:
     results = await run(fault)
     assert [(result.row.id, result.seen != "") for result in results if result.outcome is Outcome.FAILED] == [

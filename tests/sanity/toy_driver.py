@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
+from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import NODES
 from kerf_dra.api.dra.registry import DRA_SERVICES
@@ -39,6 +41,8 @@ class ToyDriver:
     prepared: dict[str, PrepareOutcome] = field(default_factory=dict)
     """By claim UID."""
     calls: list[str] = field(default_factory=list)
+    _restored: set[str] = field(default_factory=set)
+    """The claims that an earlier process has prepared."""
     _released: set[str] = field(default_factory=set)
     _busy: set[str] = field(default_factory=set)
     _registrations: int = 0
@@ -55,6 +59,7 @@ class ToyDriver:
     async def running(self) -> AsyncIterator[None]:
         """It is registered and has published its devices inside."""
         self.cdi_folder.mkdir(exist_ok=True)
+        self._restore()
         node = await self.client.get(NODES, NODE)
         for document in self._slices(node.metadata.uid):
             await self.client.apply(self.api.resource.resource_slices, document, field_manager="toy")
@@ -71,7 +76,9 @@ class ToyDriver:
     def _slices(self, node_uid: str) -> Sequence[JsonObject]:
         if self.fault == "SLICE-1":
             return ()
-        names = ("toy-0", "toy-0") if self.fault == "SLICE-3" else DEVICES
+        names: Sequence[str] = ("toy-0", "toy-0") if self.fault == "SLICE-3" else DEVICES
+        if self.fault == "RESTART-4":
+            names = [f"{name}-{os.getpid()}" for name in names]
         count = 3 if self.fault == "SLICE-2" else len(names)
         return [self._slice(number, name, count, node_uid) for number, name in enumerate(names)]
 
@@ -154,6 +161,9 @@ class ToyDriver:
         )
         self._write_cdi(ref.uid)
         self.prepared[ref.uid] = outcome
+        self._save()
+        if self.fault == "RESTART-7":
+            os.open(os.devnull, os.O_RDONLY)
         return outcome
 
     async def _unprepare_all(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
@@ -170,9 +180,15 @@ class ToyDriver:
             if self.fault == "UNPREPARE-3" and is_there and ref.uid not in self._released:
                 return f"claim {ref} was not prepared"
             return ""
+        is_restored = ref.uid in self._restored
+        if (self.fault == "RESTART-2" and is_restored and is_there) or (
+            self.fault == "RESTART-3" and is_restored and not is_there
+        ):
+            return f"claim {ref} is of another process"
         if self.fault == "UNPREPARE-4" and not is_there:
             return f"claim {ref} does not exist"
         del self.prepared[ref.uid]
+        self._save()
         self._released.add(ref.uid)
         self._remove_cdi(ref.uid)
         return ""
@@ -182,6 +198,23 @@ class ToyDriver:
         return await self.client.find(self.api.resource.resource_claims, ref.name, ref.namespace)
 
     # Its files
+
+    @property
+    def _records(self) -> Path:
+        return self.root / "prepared.json"
+
+    def _save(self) -> None:
+        self._records.write_bytes(msgspec.json.encode(self.prepared))
+
+    def _restore(self) -> None:
+        if self._records.exists():
+            self.prepared = msgspec.json.decode(self._records.read_bytes(), type=dict[str, PrepareOutcome])
+            self._restored = {*self.prepared}
+        if self.fault == "RESTART-1":
+            self.prepared = {
+                uid: PrepareOutcome(devices=tuple(replace(device, cdi_ids=()) for device in outcome.devices))
+                for uid, outcome in self.prepared.items()
+            }
 
     def _write_cdi(self, uid: str) -> None:
         device = {"name": f"claim-{uid}", "containerEdits": {"env": ["TOY=1"]}}

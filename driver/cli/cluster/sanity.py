@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -14,6 +14,18 @@ from kerf_dra.driver.sanity.report import build_document, build_junit, format_re
 from kerf_dra.driver.sanity.rows import Row, RowResult
 
 _PATH: Final = click.Path(path_type=Path)
+
+
+class _Place(NamedTuple):
+    """Where the driver under test is."""
+
+    driver: str
+    node: str
+    registration_socket: Path
+    cdi_folders: tuple[Path, ...]
+    namespace: str
+    command: tuple[str, ...]
+    """That which starts it; empty: it runs."""
 
 
 @click.command(short_help="Test the kubelet plugin of a DRA driver.")
@@ -39,6 +51,7 @@ _PATH: Final = click.Path(path_type=Path)
 @option("--row", "row_ids", multiple=True, metavar="ID", help="Run this row only. Repeatable.")
 @option("--junit", type=_PATH, help="Write the results here, too, in JUnit's XML.")
 @output_option
+@click.argument("driver_command", nargs=-1, metavar="[-- COMMAND...]")
 @with_exit_codes
 def command(
     kubeconfig: Path | None,
@@ -51,21 +64,22 @@ def command(
     row_ids: Sequence[str],
     junit: Path | None,
     output: OutputFormat,
+    driver_command: Sequence[str],
 ) -> int:
     """Call the sockets of a DRA driver as a kubelet does, and say what a kubelet could not live with.
 
-    The driver runs, and publishes its devices in the cluster; in whatever language it is written. Claims are made in
-    the cluster and allocated its free devices, prepared, unprepared and deleted; nothing else is changed. No kubelet
-    should serve this driver on the node meanwhile, and the user may write the status of claims and DeviceClasses.
+    The driver, in whatever language it is written, runs and publishes its devices in the cluster; or it is started by
+    the COMMAND after --, and then killed and started again as well. Claims are made in the cluster and allocated its
+    free devices, prepared, unprepared and deleted; nothing else is changed. No kubelet should serve this driver on the
+    node meanwhile, and the user may write the status of claims and DeviceClasses.
 
     Exit codes: 0 every row that a driver must meet passed, 1 one failed, 2 bad input, 3 the cluster cannot be used.
     """
     from kerf_dra.driver.sanity.run import select_rows  # the allocator and gRPC are not needed for --help
 
     rows = select_rows(row_ids)
-    results = event_loop.run(
-        _run, kubeconfig, context, driver, node, registration_socket, cdi_folders, namespace, rows, output == "text"
-    )
+    place = _Place(driver, node, registration_socket, tuple(cdi_folders), namespace, tuple(driver_command))
+    results = event_loop.run(_run, kubeconfig, context, place, rows, output == "text")
     if junit is not None:
         junit.write_bytes(build_junit(driver, results))
     if output == "text":
@@ -76,28 +90,23 @@ def command(
 
 
 async def _run(
-    kubeconfig: Path | None,
-    context: str | None,
-    driver: str,
-    node: str,
-    registration_socket: Path,
-    cdi_folders: Sequence[Path],
-    namespace: str,
-    rows: Sequence[Row],
-    prints: bool,
+    kubeconfig: Path | None, context: str | None, place: _Place, rows: Sequence[Row], prints: bool
 ) -> Sequence[RowResult]:
     """Run the rows, and print each result at once where text is asked for."""
     from kerf_dra.driver.kube.discovery import discover
     from kerf_dra.driver.kube.http.client import Client
     from kerf_dra.driver.kube.http.config import load_access
     from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
+    from kerf_dra.driver.sanity.driver_process import DriverProcess
     from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
     from kerf_dra.driver.sanity.run import run_rows
 
     results = []
     async with Client(await load_access(kubeconfig, context), user_agent="kerf-sanity") as client:
-        claims = AllocatedClaims(client, await discover(client), driver=driver, node=node, namespace=namespace)
-        subject = DriverUnderTest(registration_socket, tuple(cdi_folders), claims)
+        api = await discover(client)
+        claims = AllocatedClaims(client, api, driver=place.driver, node=place.node, namespace=place.namespace)
+        process = DriverProcess(place.command) if place.command else None
+        subject = DriverUnderTest(place.registration_socket, place.cdi_folders, claims, process)
         async for result in run_rows(subject, rows):
             results.append(result)
             if prints:

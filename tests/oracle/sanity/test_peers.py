@@ -5,10 +5,9 @@ The example of Kubernetes and NVIDIA's driver run as processes, on an embedded A
 
 import json
 import os
-import subprocess
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.local.apiserver import ApiServer
 from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
+from kerf_dra.driver.sanity.driver_process import DriverProcess
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
 from kerf_dra.driver.sanity.rows import Outcome
 from kerf_dra.driver.sanity.run import ROWS, run_rows
@@ -53,28 +53,6 @@ async def wait_socket(folder: Path, driver: str) -> Path:
     return found[0]
 
 
-async def wait_devices(driver: DriverUnderTest) -> DriverUnderTest:
-    """Return the driver once its pools are complete."""
-    with anyio.fail_after(_LONGEST_S):
-        while True:
-            slices = await driver.claims.list_slices()
-            if slices and len(slices) == slices[0].spec.pool.resource_slice_count * len(
-                {one.spec.pool.name for one in slices}
-            ):
-                return driver
-            await anyio.sleep(_POLL_S)
-
-
-@contextmanager
-def _running(command: Sequence[str], log: Path) -> Iterator[None]:
-    """The process runs inside."""
-    with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
-
-
 @asynccontextmanager
 async def example(root: Path) -> AsyncIterator[DriverUnderTest]:
     """The example driver of Kubernetes, with two devices."""
@@ -97,11 +75,9 @@ async def example(root: Path) -> AsyncIterator[DriverUnderTest]:
                 "--kubelet-plugins-directory-path": root / "kubelet/plugins",
             }
             command = [str(program), *(f"{option}={value}" for option, value in options.items())]
-            with _running(command, root / "log"):
-                socket = await wait_socket(root / "kubelet/plugins_registry", EXAMPLE)
-                api = await discover(client)
-                claims = AllocatedClaims(client, api, driver=EXAMPLE, node=NODE, namespace="default")
-                yield await wait_devices(DriverUnderTest(socket, [root / "cdi"], claims))
+            claims = AllocatedClaims(client, await discover(client), driver=EXAMPLE, node=NODE, namespace="default")
+            socket = root / f"kubelet/plugins_registry/{EXAMPLE}-reg.sock"
+            yield DriverUnderTest(socket, [root / "cdi"], claims, DriverProcess(command))
         tasks.cancel_scope.cancel()
 
 
@@ -117,7 +93,10 @@ def of_pair(name: str) -> Peer:
             claims = AllocatedClaims(
                 pair.client, await discover(pair.client), driver=peer.name, node=peer.node, namespace="default"
             )
-            yield await wait_devices(DriverUnderTest(socket, [peer.cdi_dir], claims))
+            await peer.stop()
+            variables = [f"{name}={value}" for name, value in peer.environment.items()]
+            process = DriverProcess(["env", *variables, *peer.command])
+            yield DriverUnderTest(socket, [peer.cdi_dir], claims, process)
 
     return run
 

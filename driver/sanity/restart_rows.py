@@ -1,0 +1,172 @@
+"""Rows about a driver that ends and starts again: what was prepared stays, and is known."""
+
+import signal
+from typing import Final
+
+from kerf_dra.driver.sanity.driver_process import DriverProcess, ProcessError
+from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
+from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
+
+_GRACE_S: Final = 30.0
+"""The time that a kubelet gives a pod that it ends (``terminationGracePeriodSeconds`` by default)."""
+_CYCLES: Final = 50
+"""Prepares with their unprepares, of which each may leave a descriptor."""
+_LEFT: Final = 10
+"""Descriptors that a driver may have more afterwards: connections that it keeps."""
+
+
+def _process_of(driver: DriverUnderTest) -> DriverProcess:
+    if driver.process is None:
+        raise NotTriedError("the test has not started the driver: give its command after --")
+    return driver.process
+
+
+async def _restart(driver: DriverUnderTest) -> None:
+    await _process_of(driver).kill()
+    await driver.start()
+
+
+async def _check_prepare_again(driver: DriverUnderTest) -> str:
+    _process_of(driver)
+    async with driver.claims.allocated() as [claim], driver.prepared(claim) as before:
+        await _restart(driver)
+        after = await driver.prepare_one(claim)
+        if sorted(map(str, before.devices)) != sorted(map(str, after.devices)):
+            return f"before the restart {before.devices}, after it {after.devices}"
+        catalog = driver.load_cdi_catalog()
+        missing = [name for device in after.devices for name in device.cdi_ids if name not in catalog.devices]
+    return f"after the restart no file defines {', '.join(missing)}" if missing else ""
+
+
+async def _check_unprepare(driver: DriverUnderTest) -> str:
+    _process_of(driver)
+    async with driver.claims.allocated() as [claim]:
+        outcome = await driver.prepare_one(claim)
+        own = {name for device in outcome.devices for name in device.cdi_ids if claim.uid in name}
+        await _restart(driver)
+        error = await driver.unprepare_one(claim)
+        left = own & driver.load_cdi_catalog().devices.keys()
+    if error:
+        return f"unprepare of a claim that was prepared before the restart failed: {error}"
+    return f"{', '.join(sorted(left))} is defined after the unprepare" if left else ""
+
+
+async def _check_deleted_meanwhile(driver: DriverUnderTest) -> str:
+    process = _process_of(driver)
+    async with driver.claims.allocated() as [claim]:
+        await driver.prepare_one(claim)
+        await process.kill()
+        await driver.claims.delete(claim)
+        await driver.start()
+        error = await driver.unprepare_one(claim)
+    return f"unprepare of a claim that was deleted while the driver was away failed: {error}" if error else ""
+
+
+async def _check_names(driver: DriverUnderTest) -> str:
+    before = await _list_names(driver)
+    await _restart(driver)
+    await driver.wait_published()
+    after = await _list_names(driver)
+    changed = sorted(before ^ after)
+    return f"these devices came or went with a restart: {', '.join(changed)}" if changed else ""
+
+
+async def _list_names(driver: DriverUnderTest) -> set[str]:
+    slices = await driver.claims.list_slices()
+    return {f"{one.spec.pool.name}/{device.name}" for one in slices for device in one.spec.devices}
+
+
+async def _check_end(driver: DriverUnderTest) -> str:
+    process = _process_of(driver)
+    try:
+        await process.end(signal.SIGTERM, _GRACE_S)
+        return ""
+    except ProcessError as error:
+        return str(error)
+    finally:
+        await _restart(driver)
+
+
+async def _check_socket_removed(driver: DriverUnderTest) -> str:
+    process = _process_of(driver)
+    try:
+        await process.end(signal.SIGTERM, _GRACE_S)
+        is_there = driver.has_registration_socket
+    except ProcessError as error:
+        raise NotTriedError(str(error)) from error
+    finally:
+        await _restart(driver)
+    return f"{driver.registration_socket} is there after the driver's end" if is_there else ""
+
+
+async def _check_descriptors(driver: DriverUnderTest) -> str:
+    process = _process_of(driver)
+    async with driver.claims.allocated() as [claim]:
+        async with driver.prepared(claim):
+            pass  # the first one opens what the driver keeps
+        before = process.count_descriptors()
+        for _ in range(_CYCLES):
+            async with driver.prepared(claim):
+                pass
+        more = process.count_descriptors() - before
+    return f"{more} more files are open after {_CYCLES} claims" if more > _LEFT else ""
+
+
+ROWS: Final = (
+    Row(
+        id="RESTART-1",
+        level=Level.MUST,
+        tries="prepare of a claim that was prepared before the driver was killed and started again",
+        source="KEP-4381: a driver restarts under running pods; a kubelet calls again for a pod's next container",
+        remedy="keep what was prepared in a file, and answer from it",
+        check=_check_prepare_again,
+    ),
+    Row(
+        id="RESTART-2",
+        level=Level.MUST,
+        tries="unprepare of a claim that was prepared before the driver was killed and started again",
+        source="KEP-4381: devices are released by whichever process runs then",
+        remedy="keep what was prepared in a file, and release by it",
+        check=_check_unprepare,
+    ),
+    Row(
+        id="RESTART-3",
+        level=Level.MUST,
+        tries="unprepare of a claim that was deleted while the driver was away",
+        source="KEP-4381: a kubelet unprepares by UID; the object may be gone",
+        remedy="forget no claim at a start because the API server does not have it",
+        check=_check_deleted_meanwhile,
+    ),
+    Row(
+        id="RESTART-4",
+        level=Level.MUST,
+        tries="the names of pools and devices after a restart",
+        source="resource.k8s.io/v1 types.go: allocations name devices by pool and name",
+        remedy="derive names from what does not change, such as an index or a UUID",
+        check=_check_names,
+    ),
+    Row(
+        id="RESTART-5",
+        level=Level.SHOULD,
+        tries="SIGTERM",
+        source="terminationGracePeriodSeconds: 30 s, then a pod is killed",
+        remedy="end within 30 s",
+        check=_check_end,
+    ),
+    Row(
+        id="RESTART-6",
+        level=Level.SHOULD,
+        tries="the registration socket after SIGTERM",
+        source="pkg/kubelet/pluginmanager: a socket is a registered plugin for as long as it is there",
+        remedy="remove the socket at the end; a kubelet calls it otherwise, and fails",
+        check=_check_socket_removed,
+    ),
+    Row(
+        id="RESTART-7",
+        level=Level.SHOULD,
+        tries=f"the driver's open files after {_CYCLES} prepares with their unprepares",
+        source="getrlimit(2) RLIMIT_NOFILE",
+        remedy="close what is opened for a claim",
+        check=_check_descriptors,
+    ),
+)

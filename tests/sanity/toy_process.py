@@ -1,0 +1,37 @@
+"""``python -m tests.sanity.toy_process ROOT [FAULT]``: the toy driver as a process, until SIGTERM.
+
+It reads ``ROOT/kubeconfig``.
+"""
+
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import anyio
+
+from kerf_dra.driver.kube.discovery import discover
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from tests.sanity.toy_driver import ToyDriver
+
+
+async def run(root: Path, fault: str) -> None:
+    if fault == "RESTART-5":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    async with Client(await load_access(root / "kubeconfig"), user_agent="toy") as client:
+        toy = ToyDriver(root, client, await discover(client), fault)
+        for path in (toy.registration_socket, root / "dra.sock"):
+            path.unlink(missing_ok=True)  # a killed process has left them
+        async with toy.running():
+            if fault == "RESTART-5":
+                await anyio.sleep_forever()
+            with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+                await anext(aiter(signals))
+        toy.registration_socket.unlink(missing_ok=True)
+        if fault == "RESTART-6":
+            socket.socket(socket.AF_UNIX).bind(str(toy.registration_socket))
+
+
+if __name__ == "__main__":
+    anyio.run(run, Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
