@@ -37,6 +37,7 @@ from kerf_dra.driver.kubeletplugin.instance import CHECKS, Instance, Service, ac
 from kerf_dra.driver.kubeletplugin.settings import NAME, ProcessSettings, Settings
 from kerf_dra.driver.runtime import logs, metrics
 from kerf_dra.driver.runtime.boot import read_boot_id
+from kerf_dra.driver.runtime.file_lock import FileLock
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 from kerf_dra.driver.runtime.probes import Check, Probes
 
@@ -81,14 +82,18 @@ async def run(settings: ProcessSettings) -> None:
 
 
 async def host(families: Sequence["HostedFamily"], probes_address: str) -> None:
-    """Run ``families`` and the probes of their process until cancelled. Raises the error of the last one that fails."""
+    """Run ``families`` and the probes of their process until cancelled. Raises the error of the last one that fails.
+
+    The probes answer before a family starts, which takes as long as its disk, its cards and the API server take.
+    """
     probes = Probes(metrics.REGISTRY)
+    for family in families:
+        for name, check in family.checks.items():
+            probes.add_check(f"{family.name}/{name}", check)
     async with anyio.create_task_group() as group:
-        for family in families:
-            for name, check in family.checks.items():
-                probes.add_check(f"{family.name}/{name}", check)
-            group.start_soon(family.run, lambda: all(each.has_failed for each in families))
         await group.start(probes.serve, probes_address)
+        for family in families:
+            group.start_soon(family.run, lambda: all(each.has_failed for each in families))
 
 
 class ClusterConnector:
@@ -236,8 +241,8 @@ class HostedFamily:
     async def _run_once(self) -> None:
         check_path(self._settings.dra_socket)
         check_path(self._settings.registration_socket)
-        instance_lock = InstanceLock(self._settings.state, self._settings.profile)
-        with acquire_free_lock(self._settings, instance_lock, boot_id=self._boot_id) or nullcontext() as lock:
+        instance_lock, free_lock = await to_thread.run_sync(self._acquire_lock)
+        with free_lock or nullcontext() as lock:
             backends = load_backends(self._settings.family, self._settings.backends)
             cluster = await self._connect(self._settings)
             self._instance = Instance(
@@ -246,6 +251,10 @@ class HostedFamily:
             async with anyio.create_task_group() as group:
                 await group.start(self._instance.run, lock)
                 self._started()
+
+    def _acquire_lock(self) -> tuple[InstanceLock, FileLock | None]:
+        instance_lock = InstanceLock(self._settings.state, self._settings.profile)
+        return instance_lock, acquire_free_lock(self._settings, instance_lock, boot_id=self._boot_id)
 
     def _check(self, name: str) -> str | None:
         return self._instance.checks[name]() if self._instance is not None else None

@@ -8,8 +8,8 @@ plugin, calls in flight end, hardware work in flight ends, and the lock is relea
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -70,7 +70,7 @@ class SocketRemovedError(PermanentError):
 def acquire_free_lock(settings: Settings, instance_lock: InstanceLock, *, boot_id: str) -> FileLock | None:
     """Take the instance lock if it is free; None: another instance holds it, and will be asked to hand over.
 
-    Raises AlreadyRunningError when the other one has the same sockets, LockError when the lock cannot be made, and
+    Blocks while files are written and synced: the process calls it in a worker thread. Raises AlreadyRunningError when the other one has the same sockets, LockError when the lock cannot be made, and
     CheckpointError, before anything else is begun, when the checkpoint cannot be read.
     """
     try:
@@ -97,6 +97,19 @@ def _open_checkpoint(settings: Settings, boot_id: str) -> AbstractContextManager
             raise CheckpointError(str(settings.state), str(error), remedy) from error
 
     return open_checkpoint(settings.state, boot_id=boot_id, find_cdi_files=find_cdi_files)
+
+
+@asynccontextmanager
+async def _opening_checkpoint(settings: Settings, boot_id: str) -> AsyncIterator[Checkpoint]:
+    """Open the checkpoint, and close it at the end, in worker threads: a slow disk takes seconds for what both sync."""
+    opened = _open_checkpoint(settings, boot_id)
+    checkpoint = await anyio.to_thread.run_sync(opened.__enter__)
+    try:
+        await anyio.to_thread.run_sync(checkpoint.begin_log)
+        yield checkpoint
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(opened.__exit__, None, None, None)
 
 
 class Instance:
@@ -181,7 +194,7 @@ class Instance:
                 lock = await self._instance_lock.acquire(may_request=lambda: False)
 
     async def _work_once(self) -> None:
-        with _open_checkpoint(self._settings, self._boot_id) as checkpoint:
+        async with _opening_checkpoint(self._settings, self._boot_id) as checkpoint:
             async with anyio.create_task_group() as tasks:
                 pod_resources = PodResourcesClient(self._settings.pod_resources_socket)
                 plugin = NodePlugin(

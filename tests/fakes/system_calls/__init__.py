@@ -1,4 +1,5 @@
-"""The system calls of a process on files below some folders: counted, and one of them its last, or failing.
+"""The system calls of a process on files below some folders: counted, and one of them its last, or failing; syncs may
+wait.
 
 A C library (``system_calls.c``) stands before libc by LD_PRELOAD, so a process has it from its start or not at all; it
 is compiled at its first use.
@@ -94,3 +95,13 @@ class SystemCalls:
     def disarm(self) -> int:
         """Let all calls go well; returns how many were counted."""
         return int(self._library.disarm())
+
+
+def hold_syncs(folders: Sequence[Path], log: int, gate: int) -> None:
+    """Let each sync in ``folders`` by this process write a line to ``log``, and wait for a byte from ``gate``.
+
+    Both are descriptors of pipes. The process was started with the library in LD_PRELOAD.
+    """
+    library = ctypes.CDLL(NAME)
+    library.watch_folders("".join(f"{folder}\n" for folder in folders).encode(), 0)
+    library.hold_syncs(log, gate)

@@ -37,6 +37,7 @@ static unsigned kinds;
 static enum fault wanted;
 static long at, count;
 static int error, log_descriptor = -1, skips_syncs;
+static int sync_log = -1, sync_gate = -1;
 
 /* Watch the folders from now on. Syncs are counted, and not made where `without_syncs`: a kill needs none. */
 EXPORT void watch_folders(const char *names, int without_syncs) {
@@ -81,6 +82,18 @@ static const char *path_of(int descriptor, const char *name, char *path) {
         return "";
     snprintf(path + length, PATH_MAX - length, name && *name ? "/%s" : "%s", name ? name : "");
     return path;
+}
+
+/* Let each sync of a watched folder write its name to `log`, and wait for a byte from `gate` before it is made. */
+EXPORT void hold_syncs(int log, int gate) { sync_log = log, sync_gate = gate; }
+
+static void hold(const char *call, int descriptor) {
+    char buffer[PATH_MAX], line[PATH_MAX + 64];
+    const char *path = sync_gate < 0 ? "" : path_of(descriptor, NULL, buffer);
+    if (!is_watched(path))
+        return;
+    syscall(SYS_write, sync_log, line, snprintf(line, sizeof line, "%s %s\n", call, path));
+    syscall(SYS_read, sync_gate, line, 1);
 }
 
 static void die(void) {
@@ -205,6 +218,7 @@ EXPORT int close(int file) {
 #define WRAP_SYNC(name)                                                                                                \
     static void *real_##name;                                                                                          \
     EXPORT int name(int file) {                                                                                        \
+        hold(#name, file);                                                                                             \
         enum fault fault = enter(CHANGE | SPACE, #name, file, NULL);                                                   \
         if (fault == FAIL || fault == FULL)                                                                            \
             return errno = error, -1;                                                                                  \

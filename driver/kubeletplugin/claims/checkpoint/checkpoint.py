@@ -16,8 +16,8 @@ SQLite writes its log and does not sync it (``synchronous=NORMAL``, https://www.
 ``synchronous=FULL`` would add after each write is made here, by the worker thread that is about to change hardware: one
 for all claims that wait. Notes are written by worker threads, too, records by the event loop: a lock keeps their
 statements apart. What SQLite syncs by itself when its log has grown, the log and then the database into which it moves
-it, is done by the same thread, over a connection of its own: readers and writers go on meanwhile (``PASSIVE``). Left to
-the event loop is one sync each time that the log begins anew.
+it, is done by the same thread, over a connection of its own: readers and writers go on meanwhile (``PASSIVE``). The log
+begins with a sync: at the start in a worker thread (``begin_log``), and after each move in the event loop.
 """
 
 import os
@@ -58,6 +58,13 @@ _TABLES: Final = (
     "CREATE TABLE claims (uid TEXT PRIMARY KEY, record BLOB NOT NULL)",
     "CREATE TABLE notes (uid TEXT NOT NULL, share TEXT NOT NULL, notes BLOB NOT NULL, PRIMARY KEY (uid, share))",
 )
+_SET_LAYOUT: Final = f"PRAGMA user_version = {_LAYOUT}"
+_UNSYNCED_CREATION: Final = (
+    "PRAGMA synchronous = OFF",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    _SET_LAYOUT,
+)
+"""The first statements in a new database, which is synced once it is complete."""
 _PUT_RECORD: Final = "INSERT INTO claims VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record"
 _PUT_NOTES: Final = "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET notes = excluded.notes"
 _DELETE_RECORD: Final = "DELETE FROM claims WHERE uid = ?"
@@ -186,6 +193,14 @@ class Checkpoint:
         for uid, record in self._records.items():
             if self._stored_cards.get(uid) != self._describe_cards(record):
                 self._write_record(record)
+
+    def begin_log(self) -> None:
+        """Write a page that says what it said before, so that SQLite syncs the beginning of its log now; blocks.
+
+        Raises CheckpointError when that cannot be written.
+        """
+        with self._statements, _reading(self._path):
+            self._connection.execute(_SET_LAYOUT)
 
     def get(self, uid: str) -> PreparedClaim | None:
         return self._records.get(uid)
@@ -479,25 +494,32 @@ def _check_unused(path: Path, cdi_files: Sequence[Path]) -> None:
 
 
 def _create(path: Path, boot_id: str) -> None:
-    """Make an empty database beside ``path`` and move it there whole, after the file that notes its content."""
+    """Make an empty database beside ``path`` and move it there whole, after the file that notes its content.
+
+    Three syncs: of each file and of their folder. SQLite's own, some twenty, would protect what has no name yet.
+    """
     temporary = path.with_name(f"{path.name}.new")
-    temporary.unlink(missing_ok=True)
+    for left in (temporary, _log_of(temporary)):
+        left.unlink(missing_ok=True)
     connection = sqlite3.connect(temporary, isolation_level=None)
     try:
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {_LAYOUT}")
-        for statement in _TABLES:
+        for statement in (*_UNSYNCED_CREATION, *_TABLES, "PRAGMA journal_mode = WAL"):
             connection.execute(statement)
     finally:
         connection.close()
     temporary.chmod(0o600)
+    _sync(temporary, os.O_RDWR)
     create_digest_file(path, boot_id)
     temporary.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 def _read_rows(connection: sqlite3.Connection) -> dict[Row, bytes]:

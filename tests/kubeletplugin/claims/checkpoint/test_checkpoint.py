@@ -378,8 +378,9 @@ def test_a_new_checkpoint_is_in_its_folder_after_a_power_cut(tmp_path: Path, mon
     monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(_state_of(descriptor, tmp_path)))
     with open_checkpoint(tmp_path, boot_id=BOOT):
         pass
-    made = {FILE_NAME, checkpoint_digest.FILE_NAME}
-    (digest, _), (folder, there) = synced
+    new, made = f"{FILE_NAME}.new", {FILE_NAME, checkpoint_digest.FILE_NAME}
+    (database, beside), (digest, _), (folder, there) = synced
+    assert (database, beside) == (str(tmp_path / new), {new}), "the whole database: no log has a part of it"
     assert digest == str(tmp_path / f"{checkpoint_digest.FILE_NAME}.new"), "its content, before it gets its name"
     assert (folder, there) == (str(tmp_path), made), "both names"
 
