@@ -1,13 +1,14 @@
 """Whoever can reach a port of Kerf opens connections and says nothing, little or too much."""
 
 import resource
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import anyio
 import grpc.aio
+import msgspec
 import pytest
 import yaml
 from anyio.abc import SocketStream
@@ -16,10 +17,18 @@ from prometheus_client import CollectorRegistry
 from kerf_dra.driver.kubeletplugin.grpc import server
 from kerf_dra.driver.runtime import lifecycle
 from kerf_dra.driver.runtime.probes import Probes
+from tests.attack.kinds import cases
 
 MANIFESTS = Path(__file__).parents[2] / "deploy/manifests"
 MANY = 400
+CROWD = 2_000
 LONG_S = 3600.0
+LONGEST_S = 60.0
+"""Of what takes tenths of a second on an idle machine."""
+KUBELETS_IDLE_MS = 30 * 60 * 1000
+"""After this time without a call grpc-go's clients end a connection (``defaultDialOptions``), and so do kubelets."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""What a client of HTTP/2 says first, with empty settings (RFC 9113, 3.4): to gRPC its connection is established."""
 
 
 @asynccontextmanager
@@ -115,6 +124,26 @@ async def test_a_body_is_not_waited_for() -> None:
         assert (await until_closed(stream)).startswith(b"HTTP/1.1 405")
 
 
+@contextmanager
+def as_many_open_files_as_allowed() -> Iterator[None]:
+    """Let the process open as many files as a program of Kerf may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        lifecycle._raise_open_files()
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def call_the_plugin(path: Path, *, wait_for_ready: bool) -> None:
+    """Call over a new connection, as a kubelet that has just started; its calls do not wait for one."""
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/none/None")
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call(b"", wait_for_ready=wait_for_ready, timeout=LONGEST_S)
+        assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
 async def test_connections_to_the_plugins_socket_are_few_and_those_that_say_nothing_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,11 +155,42 @@ async def test_connections_to_the_plugins_socket_are_few_and_those_that_say_noth
             for _ in range(MANY):
                 stream = await stack.enter_async_context(await anyio.connect_unix(path))
                 group.start_soon(until_closed, stream)
-        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/none/None")
-            with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await call(b"", wait_for_ready=True)  # a loaded machine may need more than one handshake
-            assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        await call_the_plugin(path, wait_for_ready=True)  # a loaded machine may need more than one handshake
+
+
+class Crowd(msgspec.Struct, frozen=True):
+    """Whether each of many connections is established to gRPC, or says nothing."""
+
+    speaks: bool
+
+
+@pytest.mark.parametrize(
+    "crowd",
+    cases("test_connections.py::test_the_kubelets_call_is_answered_while_2000_connections_are_open", Crowd),
+)
+async def test_the_kubelets_call_is_answered_while_2000_connections_are_open(crowd: Crowd, tmp_path: Path) -> None:
+    """64 of them took all that the server would have, those that had spoken for good."""
+    path = tmp_path / "dra.sock"
+    with as_many_open_files_as_allowed():
+        async with AsyncExitStack() as stack, server.serving_at(path, {}, grace_s=0):
+            for _ in range(CROWD):
+                stream = await stack.enter_async_context(await anyio.connect_unix(path))
+                if crowd.speaks:
+                    await stream.send(PREFACE)
+            await call_the_plugin(path, wait_for_ready=False)
+
+
+async def test_a_connection_to_the_plugin_without_a_call_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stayed for ever, as many as a program that leaks them opens."""
+    options = dict(server.OPTIONS)
+    assert options["grpc.max_connection_idle_ms"] > KUBELETS_IDLE_MS
+    options["grpc.max_connection_idle_ms"] = 250
+    monkeypatch.setattr(server, "OPTIONS", tuple(options.items()))
+    path = tmp_path / "dra.sock"
+    async with server.serving_at(path, {}, grace_s=0), await anyio.connect_unix(path) as stream:
+        await stream.send(PREFACE)
+        with anyio.fail_after(LONGEST_S):
+            await until_closed(stream)
 
 
 def test_a_process_may_open_as_many_files_as_its_limit_allows() -> None:

@@ -5,6 +5,7 @@ own task and a later ``stop``, so ``start`` is shielded and the other never call
 handler of its call, so handlers only wait for work that is done elsewhere (``SingleFlight``).
 """
 
+import resource
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,14 +22,23 @@ MAX_PATH_BYTES: Final = 107
 """Longest path of a unix socket: ``sun_path`` has 108 bytes, the last of them zero (unix(7))."""
 
 OPTIONS: Final = (
-    ("grpc.max_allowed_incoming_connections", 64),
     ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 3_600_000),
     ("grpc.max_concurrent_streams", 1_000),
     ("grpc.max_receive_message_length", 4 * 1024 * 1024),
 )
-"""Limits of each server, so that no client takes the descriptors and the memory that hardware work needs. The kubelet
-has one connection and a call for each pod that starts; a connection that says nothing ends after 5 s. One that has
-spoken stays: a kubelet that loses its connection withdraws the driver's slices (KEP-4381, from 1.34)."""
+"""Limits of each server, beside that on its connections. A connection that says nothing ends after 5 s, and one without
+a call after an hour: longer than the 30 minutes after which the kubelet's own ends (grpc-go), and where it does end a
+connection, the kubelet makes another, before it withdraws the driver's slices (KEP-4381, from 1.34)."""
+_MOST_CONNECTIONS: Final = 4_096
+"""Connections of each server. The kubelet has one, but no server can tell it from the others, so theirs must not be
+all: of 15 KB each, these take an eighth of the container's memory."""
+_LEAST_CONNECTIONS: Final = 16
+"""The same, where a process may open few files: as many kubelets and tools as may ever connect."""
+_KEPT_DESCRIPTORS: Final = 512
+"""Descriptors that hardware work, files and the API server need: a plugin of four families has a hundred."""
+_SERVERS: Final = 8
+"""Servers among which the other descriptors are divided: each of Kerf's four families has two sockets."""
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Handlers: TypeAlias = "Mapping[str, Handler]"
@@ -95,6 +105,13 @@ def check_path(path: Path) -> None:
         )
 
 
+def count_most_connections(open_files: int) -> int:
+    """Return how many connections each server may have in a process that may open so many files (RLIMIT_NOFILE)."""
+    if open_files == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    return max(_LEAST_CONNECTIONS, min(_MOST_CONNECTIONS, (open_files - _KEPT_DESCRIPTORS) // _SERVERS))
+
+
 @asynccontextmanager
 async def serving_at(path: Path, handlers: Handlers, *, grace_s: float) -> AsyncIterator[None]:
     """Serve ``handlers`` at ``path`` inside the context; at its end calls in flight get ``grace_s`` seconds to end.
@@ -103,7 +120,9 @@ async def serving_at(path: Path, handlers: Handlers, *, grace_s: float) -> Async
     the path is too long or cannot be served at.
     """
     check_path(path)
-    server = grpc.aio.server(options=OPTIONS)
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = ("grpc.max_allowed_incoming_connections", count_most_connections(open_files))
+    server = grpc.aio.server(options=(*OPTIONS, connections))
     server.add_generic_rpc_handlers((_ByPath(handlers),))
     _bind(server, path)
     with anyio.CancelScope(shield=True):

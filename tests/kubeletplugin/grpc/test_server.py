@@ -1,12 +1,20 @@
 """gRPC servers on unix sockets: private, replacing stale ones, gone when they end, whatever cancels them."""
 
+import resource
 from pathlib import Path
 
 import anyio
 import pytest
 
 from kerf_dra.api.registration.v1 import GET_INFO, PluginInfo
-from kerf_dra.driver.kubeletplugin.grpc.server import Handlers, SocketError, serving_at, unary, was_removed
+from kerf_dra.driver.kubeletplugin.grpc.server import (
+    Handlers,
+    SocketError,
+    count_most_connections,
+    serving_at,
+    unary,
+    was_removed,
+)
 from tests.fakes.kubelet import FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
 
@@ -77,3 +85,11 @@ def test_a_socket_is_gone_only_if_the_system_says_so(tmp_path: Path) -> None:
     assert was_removed(tmp_path / "gone")
     assert was_removed(tmp_path / "file" / "below")
     assert not was_removed(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize(
+    ("open_files", "connections"),
+    [(256, 16), (1_024, 64), (20_000, 2_436), (65_536, 4_096), (resource.RLIM_INFINITY, 4_096)],
+)
+def test_connections_leave_descriptors_for_the_work(open_files: int, connections: int) -> None:
+    assert count_most_connections(open_files) == connections
