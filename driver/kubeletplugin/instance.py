@@ -70,8 +70,9 @@ class SocketRemovedError(PermanentError):
 def acquire_free_lock(settings: Settings, instance_lock: InstanceLock, *, boot_id: str) -> FileLock | None:
     """Take the instance lock if it is free; None: another instance holds it, and will be asked to hand over.
 
-    Blocks while files are written and synced: the process calls it in a worker thread. Raises AlreadyRunningError when the other one has the same sockets, LockError when the lock cannot be made, and
-    CheckpointError, before anything else is begun, when the checkpoint cannot be read.
+    Blocks while files are written and synced: the process calls it in a worker thread. Raises AlreadyRunningError when
+    the other one has the same sockets, LockError when the lock cannot be made, and CheckpointError, before anything
+    else is begun, when the checkpoint cannot be read.
     """
     try:
         lock = instance_lock.acquire_nowait()
@@ -194,34 +195,33 @@ class Instance:
                 lock = await self._instance_lock.acquire(may_request=lambda: False)
 
     async def _work_once(self) -> None:
-        async with _opening_checkpoint(self._settings, self._boot_id) as checkpoint:
-            async with anyio.create_task_group() as tasks:
-                pod_resources = PodResourcesClient(self._settings.pod_resources_socket)
-                plugin = NodePlugin(
-                    self._settings,
-                    self._cluster,
-                    self._backends,
-                    checkpoint,
-                    boot_id=self._boot_id,
-                    tasks=tasks,
-                    list_uses=pod_resources.list_uses,
-                    list_device_uses=pod_resources.list_device_uses,
-                )
-                try:
-                    await plugin.initialize()
-                    self._activate(plugin)
-                    self._may_serve.set()
-                    await self._is_serving.wait()
-                    await self._run_until_requested(plugin)
-                    self._deactivate()
-                    await plugin.drain(self._settings.handover_grace_s)
-                finally:
-                    self._deactivate()
-                    with anyio.CancelScope(shield=True):
-                        await plugin.drain(self._settings.shutdown_grace_s)
-                        await plugin.close()
-                    if plugin.card_executor.has_hanging_calls:
-                        self._end_watchdog_process(plugin.card_executor.stuck.values())
+        async with _opening_checkpoint(self._settings, self._boot_id) as checkpoint, anyio.create_task_group() as tasks:
+            pod_resources = PodResourcesClient(self._settings.pod_resources_socket)
+            plugin = NodePlugin(
+                self._settings,
+                self._cluster,
+                self._backends,
+                checkpoint,
+                boot_id=self._boot_id,
+                tasks=tasks,
+                list_uses=pod_resources.list_uses,
+                list_device_uses=pod_resources.list_device_uses,
+            )
+            try:
+                await plugin.initialize()
+                self._activate(plugin)
+                self._may_serve.set()
+                await self._is_serving.wait()
+                await self._run_until_requested(plugin)
+                self._deactivate()
+                await plugin.drain(self._settings.handover_grace_s)
+            finally:
+                self._deactivate()
+                with anyio.CancelScope(shield=True):
+                    await plugin.drain(self._settings.shutdown_grace_s)
+                    await plugin.close()
+                if plugin.card_executor.has_hanging_calls:
+                    self._end_watchdog_process(plugin.card_executor.stuck.values())
 
     def _end_watchdog_process(self, reasons: Iterable[str]) -> None:
         """End the process while it still has the lock: a call that hangs may yet change its card.

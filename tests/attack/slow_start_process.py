@@ -1,8 +1,8 @@
 """The kubelet plugin of a new node, of two families, on a disk on which each sync waits to be let go.
 
-``python -m tests.attack.slow_start_process PORT LOG GATE``: the probes' port, and the descriptors of two pipes. LOG gets
-a line for each sync, STARTED when both families run, and ENDED when one of them has prepared a claim and has handed
-over. A sync goes on when it has read a byte from GATE.
+``python -m tests.attack.slow_start_process PORT LOG GATE``: the probes' port, and the descriptors of two pipes. LOG
+gets a line for each sync, STARTED when both families run, and ENDED when one of them has prepared a claim and has
+handed over. A sync goes on when it has read a byte from GATE.
 """
 
 import os
