@@ -23,6 +23,11 @@ async def configure(api: Api, name: str, handler: str, details: str) -> None:
     await api.apply({"apiVersion": KERF, "kind": "DiscoveryConfiguration", "metadata": {"name": name}, "spec": spec})
 
 
+def digest_of(name: str) -> str:
+    """The digest in a device's name, as it is in the names of variables."""
+    return name.rpartition("-")[2].upper()
+
+
 async def list_devices(api: Api) -> dict[str, Any]:
     return {each["metadata"]["name"]: each["spec"] for each in await api.list(KERF, "DiscoveredDevice")}
 
@@ -49,8 +54,8 @@ async def test_ak_22_ak_23_what_udev_and_a_list_find_runs_in_containers_and_goes
     await namespace.template("both", *requests)
     await namespace.create_pods("both", "p")
     told = (await namespace.wait_running("p")).main
-    assert told.environment["URL"] == "rtsp://10.0.0.7"
-    assert told.environment["UDEV_DEVNODE"] == "/dev/null"
+    assert told.environment[f"URL_{digest_of(shared)}"] == "rtsp://10.0.0.7"
+    assert told.environment[f"UDEV_DEVNODE_{digest_of(local)}"] == "/dev/null"
     await namespace.delete_pod("p")
 
     await configure(api, "addresses", "static", "devices: []")

@@ -199,7 +199,7 @@ async def test_ak_26_ak_27_a_container_gets_what_its_device_and_its_configuratio
         spec = place.container(pod)
         variables = dict(entry.split("=", 1) for entry in spec["process"]["env"])
         digest, its = (one.removeprefix("cameras-").upper() for one in (name, other))
-        assert variables["QUALITY"] == "high"
+        assert (variables["QUALITY"], variables["URL"]) == ("high", "none")
         assert variables[f"URL_{digest}"] == "file:///dev/video0"
         assert variables[f"URL_{its}"] == "rtsp://10.0.0.7"
         assert variables[f"KERF_DEVICE_CAMERAS_{digest}"] == "usb-1-1"

@@ -7,6 +7,7 @@ from kerf_dra.driver.kube.http.client import PatchType
 from tests.flows.test_discovered_devices import ANY, NODE_NAMES, Site, site
 
 CAMERA = device_name("cameras", "rtsp://10.0.0.7", node=None)
+DIGEST = CAMERA.removeprefix("cameras-").upper()
 LOCAL = device_name("cameras", "/dev/null", node="node-2")
 
 
@@ -33,7 +34,7 @@ async def test_ak_01_ak_27_what_a_handler_finds_a_container_gets_and_what_is_gon
         for name in pods:
             await place.ask(name, ANY)
         for pod in await place.running(*pods):
-            assert "CAMERA_URL=rtsp://10.0.0.7" in place.container(pod)["process"]["env"]
+            assert f"CAMERA_URL_{DIGEST}=rtsp://10.0.0.7" in place.container(pod)["process"]["env"]
         await place.ask("four", ANY)
         assert "cannot allocate all claims" in await place.waiting("four")
 

@@ -84,6 +84,8 @@ class Cameras:
         self.device = device_name(configuration, f"rtsp://{configuration}", node=None)
         self.any = f"akri.sh/{configuration}"
         self.this = f"akri.sh/{self.device}"
+        self.url = f"URL_{self.device.rpartition('-')[2].upper()}"
+        """The variable that the device's property URL is."""
         self._configuration = configuration
         self._views = {node: NodeView(cluster, kerf, node) for node in NODES}
 
@@ -167,7 +169,7 @@ async def test_ak_06_ak_16_two_nodes_use_a_device_of_capacity_two_and_a_third_po
     await cameras.create("b", cameras.this, "node2")
     for name in ("a", "b"):
         seen = await cameras.environment(name)
-        assert (seen["URL"], seen["QUALITY"]) == ("here", "high")
+        assert (seen[cameras.url], seen["QUALITY"]) == ("here", "high")
     assert await cameras.users() == [("node1", cameras.any), ("node2", cameras.this)]
     # What is left on each node is what its own pod has.
     await cameras.wait_allocatable("node1", cameras.this, 0)
@@ -187,7 +189,7 @@ async def test_ak_06_ak_16_two_nodes_use_a_device_of_capacity_two_and_a_third_po
         "(cameras/b)"
     )
     await cameras.delete("a")
-    assert (await cameras.environment("c"))["URL"] == "here"
+    assert (await cameras.environment("c"))[cameras.url] == "here"
     await cameras.delete("b")
     await cameras.delete("c")
     await cameras.wait_users()

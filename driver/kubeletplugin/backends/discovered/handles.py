@@ -1,8 +1,9 @@
 """Handles of prepared discovered devices, as the checkpoint keeps them, and the container edits made from them.
 
-Each variable is there twice: by its name, and with the device's digest behind it, because a container with two devices
-has each name once (Akri does the same, ``device_plugin_instance_controller.rs``). Variables of the configuration are
-the same for all its devices, so a device's own go before them.
+A variable of the configuration, which an administrator writes, has its own name, and is there with the device's digest
+behind it, too. A property of the device, which a node writes, perhaps another one than the container's, is there with
+the digest only (``URL_3F850A``): no node chooses a name that programs read, such as LD_PRELOAD or PATH. The digest also
+tells the devices of a container apart (Akri does the same, ``device_plugin_instance_controller.rs``).
 """
 
 from typing import Final
@@ -30,6 +31,9 @@ class DiscoveredHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     id: str
     """The id that the discovery handler gave it."""
     variables: dict[str, str] = {}
+    """Those of the configuration."""
+    properties: dict[str, str] = {}
+    """Those of the device."""
     mounts: tuple[DeviceMount, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
 
@@ -41,7 +45,8 @@ def build_handle(one: FoundDevice) -> DiscoveredHandle:
         device=one.name,
         digest=one.digest,
         id=found.device_id,
-        variables={**configuration.broker_properties, **found.properties},
+        variables=configuration.broker_properties,
+        properties=found.properties,
         mounts=(*configuration.mounts, *found.mounts),
         device_nodes=found.device_nodes,
     )
@@ -53,11 +58,7 @@ HANDLES: Final = HandleCodec(DiscoveredHandle, owner="the backend discovered")
 def build_edits(handle: DiscoveredHandle) -> ContainerEdits:
     """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
     return ContainerEdits(
-        env=(
-            f"{name_variable('KERF_DEVICE', handle.device)}={handle.id}",
-            *(f"{name}={value}" for name, value in handle.variables.items()),
-            *(f"{name_variable(name, handle.digest)}={value}" for name, value in handle.variables.items()),
-        ),
+        env=tuple(f"{name}={value}" for name, value in _build_variables(handle).items()),
         device_nodes=tuple(
             CdiDeviceNode(
                 path=node.container_path or node.host_path, host_path=node.host_path, permissions=node.permissions
@@ -73,3 +74,12 @@ def build_edits(handle: DiscoveredHandle) -> ContainerEdits:
             for mount in handle.mounts
         ),
     )
+
+
+def _build_variables(handle: DiscoveredHandle) -> dict[str, str]:
+    """Return the variables by name. What the device says of itself goes before what its configuration says of all
+    devices, but no property takes the place of a name that the administrator chose.
+    """
+    said = {**handle.variables, **handle.properties}
+    suffixed = {name_variable(name, handle.digest): value for name, value in said.items()}
+    return suffixed | handle.variables | {name_variable("KERF_DEVICE", handle.device): handle.id}

@@ -91,18 +91,31 @@ def edits_of(*documents: Json) -> ContainerEdits:
     return build_edits(build_handle(backend._find(card.uuid)))
 
 
-def test_ak_26_variables_are_there_twice_and_those_of_the_device_go_before() -> None:
+def test_ak_26_properties_of_the_device_have_its_digest_and_go_before_those_of_its_configuration() -> None:
     edits = edits_of(
         configuration(brokerProperties={"URL": "none", "QUALITY": "high"}),
-        device("cameras-3f850a", properties={"URL": "rtsp://10.0.0.7"}),
+        device("cameras-3f850a", properties={"URL": "rtsp://10.0.0.7", "LENS": "wide"}),
     )
     assert edits.env == (
-        "KERF_DEVICE_CAMERAS_3F850A=id of cameras-3f850a",
-        "URL=rtsp://10.0.0.7",
-        "QUALITY=high",
         "URL_3F850A=rtsp://10.0.0.7",
         "QUALITY_3F850A=high",
+        "LENS_3F850A=wide",
+        "URL=none",
+        "QUALITY=high",
+        "KERF_DEVICE_CAMERAS_3F850A=id of cameras-3f850a",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("URL", "URL_3F850A=administrator"), ("KERF_DEVICE_CAMERAS", "KERF_DEVICE_CAMERAS_3F850A=id of cameras-3f850a")],
+)
+def test_no_property_takes_the_place_of_a_name_of_the_configuration_or_of_the_id(name: str, expected: str) -> None:
+    edits = edits_of(
+        configuration(brokerProperties={"URL_3F850A": "administrator"}),
+        device("cameras-3f850a", properties={name: "node"}),
+    )
+    assert [one for one in edits.env if one.startswith(f"{name}_3F850A=")] == [expected]
 
 
 def test_ak_27_paths_of_configuration_and_device_are_mounted() -> None:
