@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.wait import eventually
 from tests.oracle.drivers.demo_cluster import NODE, RESOURCE, kept_cluster, list_devices
-from tests.oracle.nvidia_driver.drivers import NVIDIA, nvidia_driver
+from tests.oracle.nvidia_driver.drivers import NVIDIA, make_node, nvidia_driver
 from tools.realcluster.api import Api, Document
 from tools.realcluster.builds import build_nvidia_driver
 
@@ -54,7 +54,7 @@ def make_objects() -> Sequence[Document]:
 async def test_nvidias_driver_publishes_and_prepares_on_the_demos_cluster_and_leaves_nothing() -> None:
     program = build_nvidia_driver()
     with kept_cluster() as root:
-        driver = nvidia_driver(program, root / NODE, "h100-80gb-sxm", root / "kubeconfig")
+        driver = nvidia_driver(program, make_node(root / NODE, "h100-80gb-sxm"), root / "kubeconfig")
         process = driver.launch()
         try:
             async with Api(root / "kubeconfig") as api:

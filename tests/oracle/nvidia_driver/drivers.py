@@ -10,36 +10,43 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import anyio
 import pynvml
+from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.devices import ResourceSliceSpec
 from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.resource.kinds import ResourceKinds
 from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from tests.fakes.claims import claim, result
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.nvml import open_nvml
+from tests.oracle.nvidia_driver.published_devices import PublishedDevice
+from tools.realcluster.cluster import load_factor
 
 NVIDIA: Final = "gpu.nvidia.com"
 KERF: Final = "gpu.kerf.dev"
-_MIG_MODES: Final = (True, False)
+MIG_MODES: Final = (True, False)
 """Whether MIG mode is on, of each card of a machine. Two cards are the fewest with which a partition can be on the
 wrong one."""
-CARDS: Final = len(_MIG_MODES)
+MACHINE: Final = "machine"
+"""The folder of a node's machine."""
 _LONGEST_S: Final = 300.0
-"""The limit for a start and for what is published then, which take a second or two: a start took more than a minute
-where two dozen other processes wanted the cores."""
+"""The limit, on an idle machine, for a start and for what is published then, which take a second or two: a start took
+more than a minute where two dozen other processes wanted the cores."""
 _POLL_S: Final = 0.02
 _REQUESTS_PER_SECOND: Final = 1000
 """Its client sends 5 requests a second by default, with which each claim would take 0.2 s."""
@@ -57,6 +64,8 @@ class Driver:
     """The name of the DRA driver."""
     folder: Path
     machine: NvidiaMachine
+    mig_modes: Sequence[bool]
+    """Whether the MIG mode of each card is on at first."""
     command: Sequence[str]
     environment: Mapping[str, str]
     kubelet: FakeKubelet
@@ -72,12 +81,16 @@ class Driver:
 
     @property
     def log(self) -> str:
-        return (self.folder / "log").read_text()
+        return self._log_file.read_text()
+
+    @property
+    def _log_file(self) -> Path:
+        return self.folder / f"{self.name}.log"
 
     async def start(self) -> None:
         """Start the process, and register it with the kubelet. Raises DriverEndedError."""
         process = self.launch()
-        with anyio.fail_after(_LONGEST_S):
+        with anyio.fail_after(_LONGEST_S * load_factor()):
             while not self.kubelet.sockets:
                 if process.poll() is not None:
                     raise DriverEndedError(f"{self.name} has ended: {self.log.splitlines()[-1]}")
@@ -89,7 +102,7 @@ class Driver:
         process, self.process = self.process, None
         if process is not None:
             process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-            await anyio.to_thread.run_sync(process.wait, _LONGEST_S)
+            await anyio.to_thread.run_sync(process.wait, _LONGEST_S * load_factor())
             for socket in self.kubelet.sockets:  # which a killed process leaves
                 socket.unlink(missing_ok=True)
 
@@ -102,7 +115,7 @@ class Driver:
         """
         await self.stop(kill=kill)
         for card in unused_cards:
-            switch_mode(self.machine, card, is_on=_MIG_MODES[card])
+            switch_mode(self.machine, card, is_on=self.mig_modes[card])
         await self.start()
 
     async def renew(self) -> None:
@@ -112,14 +125,14 @@ class Driver:
             shutil.rmtree(folder)
             folder.mkdir()
         self.machine.clear_faults()
-        for card, is_on in enumerate(_MIG_MODES):
+        for card, is_on in enumerate(self.mig_modes):
             self.machine.reset_card(card)
             switch_mode(self.machine, card, is_on=is_on)
         await self.start()
 
     def launch(self) -> "subprocess.Popen[bytes]":
         """Start the process alone: a kubelet that is there registers it."""
-        with (self.folder / "log").open("ab") as log:
+        with self._log_file.open("ab") as log:
             environment = {**os.environ, **self.environment}
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=environment)
         return self.process
@@ -144,9 +157,25 @@ class Pair:
         if self.kerf.machine.list_instances() or any(self.kerf.cdi_dir.iterdir()):
             await self.kerf.renew()
 
+    async def create_claim(self, driver: Driver, name: str, devices: Iterable[PublishedDevice]) -> ClaimRef:
+        """Create a claim with its allocation, as the scheduler leaves it: a request for each device."""
+        results = [
+            replace(result(one.device.name, request=f"request-{i}", driver=driver.name), pool=one.pool)
+            for i, one in enumerate(devices)
+        ]
+        wanted = claim(name, *results)
+        kind = self.kinds.resource_claims
+        bare = replace(wanted, metadata=replace(wanted.metadata, uid=""), status=ResourceClaimStatus())
+        made = await self.client.create(kind, bare)
+        await self.client.update(kind, replace(made, status=wanted.status), subresource="status")
+        return ClaimRef(made.metadata.namespace, made.metadata.name, made.metadata.uid)
+
+    async def delete_claim(self, ref: ClaimRef) -> None:
+        await self.client.delete(self.kinds.resource_claims, ref.name, ref.namespace)
+
     async def read_pools(self, driver: Driver) -> Collection[ResourceSliceSpec]:
         """Return the driver's slices, once each of its pools is complete."""
-        with anyio.fail_after(_LONGEST_S):
+        with anyio.fail_after(_LONGEST_S * load_factor()):
             while True:
                 slices = (await self.client.list(self.kinds.resource_slices)).items
                 specs = [one.spec for one in slices if one.spec.driver == driver.name]
@@ -177,39 +206,65 @@ def switch_mode(machine: NvidiaMachine, card: int, *, is_on: bool) -> None:
 
 
 @asynccontextmanager
-async def two_drivers(program: Path, model: str, root: Path) -> AsyncIterator[Pair]:
+async def two_drivers(
+    program: Path, model: str, root: Path, mig_modes: Sequence[bool] = MIG_MODES
+) -> AsyncIterator[Pair]:
     """NVIDIA's driver, whose kubelet plugin is ``program``, and Kerf's, on equal machines with cards of ``model``."""
+    async with _cluster(root / "kubeconfig") as client:
+        for name in ("nvidia", "kerf"):
+            make_node(root / name, model, mig_modes)
+        nvidia = nvidia_driver(program, root / "nvidia", root / "kubeconfig", mig_modes)
+        kerf = _kerf_driver(root / "kerf", root / "kubeconfig", mig_modes)
+        pair = Pair(client, (await discover(client)).resource, nvidia, kerf)
+        async with _ending(pair):
+            for driver in pair.drivers:
+                await client.create(NODES, Node(metadata=ObjectMeta(name=driver.node)))
+                await driver.start()
+            yield pair
+
+
+@asynccontextmanager
+async def one_node(program: Path, model: str, root: Path) -> AsyncIterator[Pair]:
+    """Both drivers on one node with one machine and one kubelet; neither runs yet."""
+    async with _cluster(root / "kubeconfig") as client:
+        node = make_node(root / "node", model)
+        nvidia = nvidia_driver(program, node, root / "kubeconfig")
+        kerf = _kerf_driver(node, root / "kubeconfig", MIG_MODES)
+        await client.create(NODES, Node(metadata=ObjectMeta(name=node.name)))
+        pair = Pair(client, (await discover(client)).resource, nvidia, kerf)
+        async with _ending(pair):
+            yield pair
+
+
+@asynccontextmanager
+async def _cluster(kubeconfig: Path) -> AsyncIterator[Client]:
+    """An embedded API server, its kubeconfig in a file, and a client of it."""
     server = ApiServer(settings=ApiServerSettings())
-    async with AsyncExitStack() as stack:
-        tasks = await stack.enter_async_context(anyio.create_task_group())
+    async with anyio.create_task_group() as tasks:
         await tasks.start(server.serve)
-        kubeconfig = root / "kubeconfig"
         kubeconfig.write_text(json.dumps(server.kubeconfig()))
         async with Client(await load_access(kubeconfig), user_agent="kerf-oracle/1") as client:
-            nvidia = nvidia_driver(program, _make_folder(root / "nvidia"), model, kubeconfig)
-            kerf = _kerf_driver(_make_folder(root / "kerf"), model, kubeconfig)
-            pair = Pair(client, (await discover(client)).resource, nvidia, kerf)
-            try:
-                for driver in pair.drivers:
-                    await client.create(NODES, Node(metadata=ObjectMeta(name=driver.node)))
-                    await driver.start()
-                yield pair
-            finally:
-                with anyio.CancelScope(shield=True):
-                    for driver in pair.drivers:
-                        await driver.stop(kill=True)
+            yield client
         tasks.cancel_scope.cancel()
 
 
-def _make_folder(folder: Path) -> Path:
+@asynccontextmanager
+async def _ending(pair: Pair) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            for driver in pair.drivers:
+                await driver.stop(kill=True)
+
+
+def make_node(folder: Path, model: str, mig_modes: Sequence[bool] = MIG_MODES) -> Path:
+    """Make the folder of a node, which is called as the folder, with a machine that has cards of ``model``."""
     for name in ("cdi", "kubelet/device-plugins", "kubelet/plugins"):
-        (folder / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    cards = tuple(CardDescription(model=model, is_mig_on=is_on) for is_on in mig_modes)
+    NvidiaMachine.create(folder / MACHINE, MachineDescription(cards=cards))
     return folder
-
-
-def _make_machine(folder: Path, model: str) -> NvidiaMachine:
-    cards = tuple(CardDescription(model=model, is_mig_on=is_mig_on) for is_mig_on in _MIG_MODES)
-    return NvidiaMachine.create(folder / "machine", MachineDescription(cards=cards))
 
 
 def _write_hook(folder: Path) -> Path:
@@ -220,12 +275,12 @@ def _write_hook(folder: Path) -> Path:
     return hook
 
 
-def nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path) -> Driver:
-    """NVIDIA's driver on a new machine in ``folder``, which is called as its node and has its kubelet's folder.
+def nvidia_driver(program: Path, folder: Path, kubeconfig: Path, mig_modes: Sequence[bool] = MIG_MODES) -> Driver:
+    """NVIDIA's driver on the node that ``make_node`` has made in ``folder``.
 
     The driver reads ``/proc/driver`` and ``/sys`` at fixed paths: in its mount namespace these are the machine's.
     """
-    machine = _make_machine(folder, model)
+    machine = NvidiaMachine(folder / MACHINE)
     options = {
         "node-name": folder.name,
         "image-name": "none",
@@ -246,6 +301,7 @@ def nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path) -> 
         name=NVIDIA,
         folder=folder,
         machine=machine,
+        mig_modes=mig_modes,
         command=[
             *("unshare", "--mount", "sh", "-c", f'{binds} && exec "$@"', "sh", str(program)),
             *(f"--{option}={value}" for option, value in options.items()),
@@ -255,9 +311,9 @@ def nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path) -> 
     )
 
 
-def _kerf_driver(folder: Path, model: str, kubeconfig: Path) -> Driver:
+def _kerf_driver(folder: Path, kubeconfig: Path, mig_modes: Sequence[bool]) -> Driver:
     """Kerf's plugin, as it runs on a node with cards: without a mark that the hardware is a stand-in's."""
-    machine = _make_machine(folder, model)
+    machine = NvidiaMachine(folder / MACHINE)
     config = {
         "driverRoot": str(machine.driver_root),
         "systemRoot": str(machine.folder),
@@ -279,6 +335,7 @@ def _kerf_driver(folder: Path, model: str, kubeconfig: Path) -> Driver:
         name=KERF,
         folder=folder,
         machine=machine,
+        mig_modes=mig_modes,
         command=[
             *(sys.executable, "-m", "kerf_dra.driver.cli", "kubelet-plugin"),
             *(f"--{option}={value}" for option, value in options.items()),

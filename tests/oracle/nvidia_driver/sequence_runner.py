@@ -6,18 +6,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pynvml
-from msgspec.structs import replace
 
-from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.driver.testing.nvml import NvidiaMachine
-from tests.fakes.claims import claim, result
-from tests.fakes.kubelet import ClaimError
+from tests.fakes.kubelet import TIMEOUT_S, ClaimError
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, fill_gpu_instance, placements
 from tests.oracle.nvidia_driver.containers import compare_containers, list_claims, read_containers
 from tests.oracle.nvidia_driver.differences import Comparison, compare_mappings
-from tests.oracle.nvidia_driver.drivers import CARDS, Driver, Pair, switch_mode
+from tests.oracle.nvidia_driver.drivers import MIG_MODES, Pair, switch_mode
 from tests.oracle.nvidia_driver.published_devices import WHOLE, Place, PublishedDevices
 from tests.oracle.nvidia_driver.sequences import (
     EndProcess,
@@ -30,6 +27,7 @@ from tests.oracle.nvidia_driver.sequences import (
     Step,
     Unprepare,
 )
+from tools.realcluster.cluster import load_factor
 
 _OK: Final = "ok"
 _PROCESS: Final = os.getpid()
@@ -60,7 +58,7 @@ class SequenceRunner:
                 self._compare_machines(subject)
         for refs in self.refs.values():
             for ref in refs:
-                await self.pair.client.delete(self.pair.kinds.resource_claims, ref.name, ref.namespace)
+                await self.pair.delete_claim(ref)
         return self.rows
 
     async def _take(self, subject: str, step: Step) -> None:
@@ -76,7 +74,7 @@ class SequenceRunner:
                 used = {self._number(place) for places in self.places.values() for place in places}
                 for driver in self.pair.drivers:
                     instances = {one.card for one in driver.machine.list_instances()}
-                    unused = set(range(CARDS)) - used - instances
+                    unused = set(range(len(MIG_MODES))) - used - instances
                     await driver.restart(kill=is_killed, unused_cards=unused)
             case _:
                 for driver in self.pair.drivers:
@@ -102,33 +100,20 @@ class SequenceRunner:
 
     async def _allocate(self, name: str, places: tuple[Place, ...]) -> None:
         self.places[name] = places
+        full_name = f"{self.name.replace(' ', '-')}-{name}".lower()
         first, second = [
-            await self._create_claim(name, driver, published, places)
+            await self.pair.create_claim(
+                driver, f"{driver.node}-{full_name}", [published.devices[place] for place in places]
+            )
             for driver, published in zip(self.pair.drivers, self.published, strict=True)
         ]
         self.refs[name] = first, second
-
-    async def _create_claim(
-        self, name: str, driver: Driver, published: PublishedDevices, places: Sequence[Place]
-    ) -> ClaimRef:
-        """Create a claim with its allocation, as the scheduler leaves it: a request for each device."""
-        devices = [published.devices[place] for place in places]
-        results = [
-            replace(result(one.device.name, request=f"request-{i}", driver=driver.name), pool=one.pool)
-            for i, one in enumerate(devices)
-        ]
-        wanted = claim(f"{driver.node}-{self.name.replace(' ', '-')}-{name}".lower(), *results)
-        kind = self.pair.kinds.resource_claims
-        bare = replace(wanted, metadata=replace(wanted.metadata, uid=""), status=ResourceClaimStatus())
-        made = await self.pair.client.create(kind, bare)
-        await self.pair.client.update(kind, replace(made, status=wanted.status), subresource="status")
-        return ClaimRef(made.metadata.namespace, made.metadata.name, made.metadata.uid)
 
     async def _prepare(self, subject: str, name: str) -> None:
         results, containers = [], []
         for driver, ref in zip(self.pair.drivers, self.refs[name], strict=True):
             try:
-                devices = await driver.kubelet.prepare(ref)
+                devices = await driver.kubelet.prepare(ref, TIMEOUT_S * load_factor())
             except ClaimError as error:
                 results.append(f"error: {error}")
             else:
@@ -145,7 +130,7 @@ class SequenceRunner:
         results = []
         for driver, ref in zip(self.pair.drivers, self.refs[name], strict=True):
             try:
-                await driver.kubelet.unprepare(ref)
+                await driver.kubelet.unprepare(ref, TIMEOUT_S * load_factor())
             except ClaimError as error:
                 results.append(f"error: {error}")
             else:
