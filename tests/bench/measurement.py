@@ -25,8 +25,8 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The ratio of the medians."""
-        return median(self.samples) / median(self.baseline) if self.baseline else None
+        """The ratio of the medians; None: there is no baseline, or its median is zero, as of failed calls."""
+        return median(self.samples) / median(self.baseline) if self.baseline and median(self.baseline) else None
 
     def cells(self) -> tuple[str, ...]:
         base = f"{_number(median(self.baseline))} {self.unit} ({self.baseline_name})" if self.baseline else ""

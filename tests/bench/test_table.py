@@ -38,6 +38,11 @@ def test_a_row_without_a_baseline_has_no_ratio() -> None:
     assert "ratio" not in row.document()
 
 
+def test_a_row_beside_a_baseline_of_zero_has_no_ratio() -> None:
+    row = Row(name="failed", unit="calls", samples=[0.0, 2.0], baseline_name="other", baseline=[0.0, 0.0])
+    assert row.cells() == ("failed", "1.00 calls", "0.00-2.00", "0.00 calls (other)", "", "")
+
+
 def test_a_steady_machine_has_ratio_one() -> None:
     assert noise.row([10.0, 10.0, 10.0]).ratio == 1
     assert noise.row([10.0, 15.0, 20.0]).ratio == 1.5
