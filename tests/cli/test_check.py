@@ -1,11 +1,15 @@
 """`kerf check` from the command line: of a node in a temporary folder, and of the embedded cluster."""
 
 import json
+import socket
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -19,6 +23,7 @@ from kerf_dra.api.model.allocations import (
 )
 from kerf_dra.api.model.names import DriverName
 from kerf_dra.driver.cli import main
+from kerf_dra.driver.cli.check.node_reader import NodeOptions, read_node
 from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
@@ -133,6 +138,37 @@ def test_an_api_server_that_does_not_answer_keeps_no_plugin_from_starting(
     monkeypatch.setenv("HOME", str(folder))
     code, document = run(capsys, *arguments(folder, "--node-name=node-1"))
     assert (code, document["subject"], levels(document)["api-server"]) == (0, "node node-1", "warning")
+
+
+async def test_a_driver_is_registered_with_the_kubelet_while_one_of_its_sockets_is_open(folder: Path) -> None:
+    """A plugin that was killed leaves its socket: it must not keep Kerf's from starting."""
+    registry = folder / "kubelet/plugins_registry"
+    registry.mkdir(parents=True)
+    names = ["gpu.intel.com-reg.sock", *(f"gpu.nvidia.com-{uuid4()}-reg.sock" for _ in range(2)), "a.example.sock"]
+    options = NodeOptions(
+        node_name="",
+        families=(),
+        backends=(),
+        kubeconfig=None,
+        context=None,
+        kubelet_root=folder / "kubelet",
+        state_dir=None,
+        cdi_dir=folder / "cdi",
+        instance="",
+        containerd_config=folder / "config.toml",
+    )
+    registered = []
+    with ExitStack() as stack:
+        for name in names:
+            opened = stack.enter_context(socket.socket(socket.AF_UNIX))
+            opened.bind(str(registry / name))
+            registered.append((await read_node(options, lambda: datetime.now(UTC))).registered)
+            opened.listen()
+            registered.append((await read_node(options, lambda: datetime.now(UTC))).registered)
+            if name == names[1]:
+                opened.close()
+    intel, both = ("gpu.intel.com",), ("gpu.intel.com", "gpu.nvidia.com")
+    assert registered == [(), intel, intel, both, intel, both, both, both]
 
 
 async def test_the_embedded_cluster_is_checked_and_what_it_does_not_serve_is_said(

@@ -1,6 +1,8 @@
 """Reads the facts that `kerf check` judges from a node: its folders, its runtime's configuration, its cards."""
 
 import os
+import re
+import socket
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +38,11 @@ from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.runtime.boot import BootUnknownError, read_boot_id
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_regular_file
 
+_REGISTRATION: Final = re.compile(r"(.+?)(?:-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})?-reg\.sock")
+"""A driver's registration socket; the UID of its pod is in the name where a rolling update may start two
+(k8s.io/dynamic-resource-allocation, kubeletplugin)."""
+_CONNECT_S: Final = 1.0
+"""The limit for connecting to a socket of this machine, where a connection takes no time or fails."""
 _MAX_CONFIG_BYTES: Final = 2**18
 """The most bytes of containerd's configuration: twenty times what distributions write."""
 _MAX_LINE: Final = 4096
@@ -78,6 +85,7 @@ async def read_node(options: NodeOptions, now: Callable[[], datetime]) -> NodeFa
         runtime_config=_read_runtime_config(options.containerd_config),
         runtime_config_path=str(options.containerd_config),
         hardware=hardware,
+        registered=tuple(await anyio.to_thread.run_sync(_find_registered, hosted[0].registration_socket.parent)),
         api_server=await _read_api_server(options, drivers, now) if options.node_name else None,
     )
 
@@ -133,6 +141,24 @@ def _read_folder(path: Path, use: str) -> FolderFacts:
         free_bytes=system.f_bavail * system.f_frsize,
         free_files=system.f_favail if system.f_files else None,
     )
+
+
+def _find_registered(folder: Path) -> Sequence[str]:
+    """Return the drivers with a socket in the kubelet's folder of registrations that a program listens at: a program
+    that was killed leaves its socket.
+    """
+    found = ((_REGISTRATION.fullmatch(path.name), path) for path in folder.glob("*-reg.sock"))
+    return sorted({name[1] for name, path in found if name and _is_open(path)})
+
+
+def _is_open(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(_CONNECT_S)
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def _read_runtime_config(path: Path) -> Mapping[str, Any] | Unread | None:

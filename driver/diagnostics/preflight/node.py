@@ -9,7 +9,11 @@ from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.driver.diagnostics.preflight.cluster import check_clock, check_kubelet
 from kerf_dra.driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
 from kerf_dra.driver.diagnostics.preflight.container_runtime import check_containerd_config, check_runtime_version
-from kerf_dra.driver.diagnostics.preflight.other_drivers import check_drivers, check_own_device_plugin
+from kerf_dra.driver.diagnostics.preflight.other_drivers import (
+    check_drivers,
+    check_own_device_plugin,
+    check_registrations,
+)
 from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, check_permissions
 from kerf_dra.driver.diagnostics.preflight.results import (
     CheckResult,
@@ -122,6 +126,8 @@ class NodeFacts:
     runtime_config_path: str
     hardware: tuple[HardwareFacts, ...] | None
     """None: no backend is named."""
+    registered: tuple[str, ...]
+    """The drivers whose registration sockets for the kubelet answer."""
     api_server: ApiServerFacts | Unread | None
     """None: the API server was not asked."""
 
@@ -308,6 +314,15 @@ def _check_others(facts: NodeFacts) -> Iterator[CheckResult]:
         yield ok("held-hardware", "no part of a card is in use outside of Kerf")
 
 
+def _check_registrations(facts: NodeFacts) -> Iterator[CheckResult]:
+    yield from check_registrations(facts.registered, _find_real_drivers(facts))
+
+
+def _find_real_drivers(facts: NodeFacts) -> list[str]:
+    """Return the drivers whose cards exist."""
+    return [family.driver for family in facts.hardware or () if not SIMULATED.issuperset(family.backends)]
+
+
 def _check_api_server(facts: NodeFacts) -> Iterator[CheckResult]:
     server = facts.api_server
     if server is None:
@@ -327,8 +342,7 @@ def _check_api_server(facts: NodeFacts) -> Iterator[CheckResult]:
     else:
         version = server.node.status.node_info.kubelet_version
         yield check_kubelet("this node", version, is_classic=server.is_classic)
-        real = [family.driver for family in facts.hardware or () if not SIMULATED.issuperset(family.backends)]
-        yield from check_own_device_plugin(server.node, real)
+        yield from check_own_device_plugin(server.node, _find_real_drivers(facts))
     if isinstance(server.slices, Unread):
         yield unread("other-drivers", "ResourceSlices", server.slices)
     elif not server.is_classic:
@@ -348,5 +362,6 @@ _CHECKS: Final[Sequence[Callable[[NodeFacts], Iterator[CheckResult]]]] = (
     _check_partitions,
     _check_health,
     _check_others,
+    _check_registrations,
     _check_api_server,
 )

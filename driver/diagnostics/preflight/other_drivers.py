@@ -1,4 +1,5 @@
-"""Who else hands out the cards that Kerf publishes: other DRA drivers by their slices, device plugins by resources.
+"""Who else hands out the cards that Kerf publishes: other DRA drivers by their slices, or by their registrations with a
+node's kubelet, and device plugins by resources.
 
 Two programs that hand out one card know nothing of each other's claims, so two pods would get the same hardware.
 """
@@ -17,6 +18,11 @@ _CARD_ATTRIBUTES: Final = frozenset({"uuid", "parentUUID", "pciBusID", "pcieBusI
 """The attributes, without their domain, by which drivers name the hardware: Kerf's, the standard ones and NVIDIA's."""
 _RIVALS: Final[Mapping[str, tuple[str, ...]]] = {"gpu.kerf.dev": ("nvidia.com/gpu", "nvidia.com/mig-")}
 """The beginnings of the extended resources that hand out the cards of a driver of Kerf's."""
+_RIVAL_DRIVERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "gpu.kerf.dev": ("gpu.nvidia.com",),
+    "gpu-intel.kerf.dev": ("gpu.intel.com",),
+}
+"""The drivers of others that publish every card of the kind, by the driver of Kerf's for such cards."""
 _DISABLE_PLUGIN: Final = (
     "take the node's cards from NVIDIA's device plugin, such as by the label nvidia.com/gpu.deploy.device-plugin=false "
     "of the GPU operator"
@@ -24,34 +30,83 @@ _DISABLE_PLUGIN: Final = (
 
 
 def check_drivers(slices: Iterable[ResourceSlice], own: Collection[str]) -> Iterator[CheckResult]:
-    """Check whether a driver outside of ``own`` publishes a card that one of ``own`` publishes."""
-    cards: defaultdict[str, dict[str, set[str]]] = defaultdict(dict)  # drivers by card, by node
-    others: defaultdict[str, set[str]] = defaultdict(set)
-    for slice_ in slices:
-        node, driver = slice_.spec.node_name or "", slice_.spec.driver
-        if driver not in own:
-            others[driver].add(node)
-        for device in slice_.spec.devices:
-            for card in _cards(device):
-                cards[node].setdefault(card, set()).add(driver)
-    shared: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for node, drivers_by_card in cards.items():
-        for card, drivers in drivers_by_card.items():
-            if drivers & {*own}:
-                for other in drivers - {*own}:
-                    shared[other].setdefault(node, card)
-    for other, nodes in sorted(shared.items()):
+    """Check whether a driver outside of ``own`` publishes a card that one of ``own`` publishes, or runs on one of its
+    nodes for cards of the same kind.
+    """
+    slices = list(slices)
+    others = {slice_.spec.driver for slice_ in slices} - {*own}
+    shared = _find_shared_cards(slices, own)
+    for (other, ours), nodes in sorted(shared.items()):
         card = nodes[min(nodes)]
         yield problem(
             DRIVERS,
-            f"driver {other} publishes the same cards as Kerf on {name_first(nodes)} (such as {card}): two pods would "
-            "get one card",
+            f"driver {other} publishes the same cards as Kerf's {ours} on {name_first(nodes)} (such as {card}): two "
+            "pods would get one card",
             f"remove {other} from these nodes, or Kerf's plugin; each card must have one driver",
         )
-    for other in sorted(others.keys() - shared.keys()):
+    beside = {pair: nodes for pair, nodes in _find_rival_drivers(slices).items() if pair[1] in own}
+    for (other, ours), nodes in sorted(beside.items()):
+        alone = nodes - shared.get((other, ours), {}).keys()
+        if alone:
+            yield warning(
+                DRIVERS,
+                f"{other} and Kerf's {ours} both run on {name_first(alone)}, and publish no card twice at present: a "
+                "card that one of them uses may be missing in the slices of the other",
+                f"remove {other} from these nodes, or Kerf's plugin, as docs/beside-other-drivers.md says",
+            )
+    for other in sorted(others - {other for other, _ in (*shared, *beside)}):
         yield ok(DRIVERS, f"driver {other} publishes no card that Kerf publishes")
     if not others:
         yield ok(DRIVERS, "no other driver publishes devices")
+
+
+def check_registrations(registered: Collection[str], drivers: Collection[str]) -> Iterator[CheckResult]:
+    """Check which drivers are registered with the kubelet of this node, where ``drivers`` have real cards."""
+    rivals = {ours: _RIVAL_DRIVERS[ours] for ours in drivers if ours in _RIVAL_DRIVERS}
+    found = [(ours, other) for ours, others in rivals.items() for other in others if other in registered]
+    for ours, other in found:
+        yield problem(
+            DRIVERS,
+            f"driver {other}, which hands out the cards of Kerf's {ours}, is registered with this node's kubelet: two "
+            "pods would get one card",
+            f"remove {other} from this node, or Kerf's plugin, as docs/beside-other-drivers.md says",
+        )
+    if rivals and not found:
+        yield ok(DRIVERS, "no other driver of such cards is registered with this node's kubelet")
+
+
+def _find_shared_cards(
+    slices: Iterable[ResourceSlice], own: Collection[str]
+) -> Mapping[tuple[str, str], Mapping[str, str]]:
+    """Return a card by node, for each pair of another driver and one of ``own`` that publish the same ones there."""
+    drivers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for slice_ in slices:
+        for device in slice_.spec.devices:
+            for card in _cards(device):
+                drivers[slice_.spec.node_name or "", card].add(slice_.spec.driver)
+    shared: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for (node, card), publishing in drivers.items():
+        for ours in publishing & {*own}:
+            for other in publishing - {*own}:
+                shared[other, ours].setdefault(node, card)
+    return shared
+
+
+def _find_rival_drivers(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], frozenset[str]]:
+    """Return the nodes where another driver and one of Kerf's run, by both, if both are for cards of one kind."""
+    nodes: defaultdict[str, set[str]] = defaultdict(set)
+    for slice_ in slices:
+        if slice_.spec.node_name and not _is_simulated(slice_):
+            nodes[slice_.spec.driver].add(slice_.spec.node_name)
+    pairs = ((other, ours) for ours, others in _RIVAL_DRIVERS.items() for other in others)
+    return {(other, ours): frozenset(both) for other, ours in pairs if (both := nodes[other] & nodes[ours])}
+
+
+def _is_simulated(slice_: ResourceSlice) -> bool:
+    """Whether the slice has devices, and all of them are of hardware that does not exist."""
+    devices = slice_.spec.devices
+    flags = (device.attributes.get("simulated") for device in devices)
+    return bool(devices) and all(flag is not None and flag.value is True for flag in flags)
 
 
 def check_device_plugins(

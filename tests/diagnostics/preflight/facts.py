@@ -67,7 +67,7 @@ def node(
     )
 
 
-def published(driver: str, attributes: Mapping[str, str], node_name: str = "node-1") -> ResourceSlice:
+def published(driver: str, attributes: Mapping[str, str | bool], node_name: str = "node-1") -> ResourceSlice:
     device = Device(name="d", attributes={name: Attribute.of(value) for name, value in attributes.items()})
     return ResourceSlice(
         metadata=ObjectMeta(name=f"{node_name}-{driver}"),
@@ -120,7 +120,7 @@ CLUSTER: Final = ClusterFacts(
     classes=(),
     taint_rules=(taint_rule("some", DeviceTaintSelector(driver=GPU, pool="node-1")),),
     pods=(controller_pod("1Gi"),),
-    own_drivers=frozenset({GPU}),
+    own_drivers=frozenset({GPU, "gpu-intel.kerf.dev"}),
     skew_s=0.3,
 )
 
@@ -150,6 +150,7 @@ NODE: Final = NodeFacts(
     runtime_config=None,
     runtime_config_path="/etc/containerd/config.toml",
     hardware=(HARDWARE,),
+    registered=("compute-domain.nvidia.com", GPU),
     api_server=SERVER,
 )
 

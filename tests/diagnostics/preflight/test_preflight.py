@@ -140,11 +140,23 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
     ({"claims": FORBIDDEN}, "warning double-allocation: ResourceClaims cannot be read"),
     (
         {"slices": (CARD, published("gpu.nvidia.com", {"gpu.nvidia.com/uuid": "GPU-1"}))},
-        "problem other-drivers: driver gpu.nvidia.com publishes the same cards as Kerf on node-1 (such as gpu-1)",
+        "problem other-drivers: driver gpu.nvidia.com publishes the same cards as Kerf's gpu.kerf.dev on node-1 (such",
     ),
     (
         {"slices": (CARD, published("other.dev", {"pcieBusID": "00000000:65:00.0"}))},
-        "problem other-drivers: driver other.dev publishes the same cards as Kerf on node-1 (such as 0000:65:00.0)",
+        "problem other-drivers: driver other.dev publishes the same cards as Kerf's gpu.kerf.dev on node-1 (such",
+    ),
+    (
+        {"slices": (CARD, published("gpu.nvidia.com", {"uuid": "GPU-2"}))},
+        "warning other-drivers: gpu.nvidia.com and Kerf's gpu.kerf.dev both run on node-1, and publish no card twice",
+    ),
+    (
+        {"slices": (publish_many(0), published("gpu.nvidia.com", {"uuid": "GPU-1"}))},
+        "warning other-drivers: gpu.nvidia.com and Kerf's gpu.kerf.dev both run on node-1, and publish no card twice",
+    ),
+    (
+        {"slices": tuple(published(driver, {}) for driver in ("gpu-intel.kerf.dev", "gpu.intel.com"))},
+        "warning other-drivers: gpu.intel.com and Kerf's gpu-intel.kerf.dev both run on node-1",
     ),
     (
         {"nodes": (node(allocatable={"nvidia.com/gpu": "8"}),)},
@@ -210,7 +222,9 @@ def test_what_is_wrong_with_a_cluster_is_said_with_what_to_do(changes: dict[str,
 
 
 HARMLESS: Sequence[dict[str, Any]] = [
-    {"slices": (CARD, published("gpu.nvidia.com", {"uuid": "GPU-2"}))},
+    {"slices": (CARD, published("gpu.example.com", {"uuid": "GPU-2"}))},
+    {"slices": (CARD, published("compute-domain.nvidia.com", {"id": "0"}))},
+    {"slices": (published(GPU, {"uuid": "g", "simulated": True}), published("gpu.nvidia.com", {"uuid": "GPU-1"}))},
     {"slices": (CARD, published("gpu.nvidia.com", {"uuid": "GPU-1"}, "node-2"))},
     {"nodes": (node(allocatable={"nvidia.com/gpu": "0"}),)},
     {"nodes": (node("node-2", allocatable={"nvidia.com/gpu": "8"}), node())},
@@ -325,6 +339,10 @@ NODES: Sequence[tuple[dict[str, Any], str]] = [
         {"api_server": replace(SERVER, slices=(CARD, published("gpu.nvidia.com", {"uuid": "GPU-1"})))},
         "problem other-drivers: driver gpu.nvidia.com publishes the same cards",
     ),
+    (
+        {"api_server": FORBIDDEN, "registered": (GPU, "gpu.nvidia.com")},
+        "problem other-drivers: driver gpu.nvidia.com, which hands out the cards of Kerf's gpu.kerf.dev, is registered",
+    ),
 ]
 
 
@@ -342,8 +360,10 @@ def test_one_of_several_families_may_have_no_card() -> None:
 
 def test_simulated_cards_are_nobody_elses() -> None:
     server = replace(SERVER, node=node(allocatable={"nvidia.com/gpu": "8"}))
+    facts = replace(NODE, api_server=server, registered=("gpu.nvidia.com",))
+    assert complaints(check_node(facts))
     simulated = (replace(HARDWARE, backends=("simulated",)),)
-    assert not complaints(check_node(replace(NODE, api_server=server, hardware=simulated)))
+    assert not complaints(check_node(replace(facts, hardware=simulated)))
 
 
 CRI = {"enable_cdi": True}
