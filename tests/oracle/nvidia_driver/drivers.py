@@ -6,6 +6,7 @@ node of its own.
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -47,6 +48,8 @@ MACHINE: Final = "machine"
 _LONGEST_S: Final = 300.0
 """The limit, on an idle machine, for a start and for what is published then, which take a second or two: a start took
 more than a minute where two dozen other processes wanted the cores."""
+_REFUSAL: Final = re.compile(r"create resource slice: .* is invalid: ([^\"]*)")
+"""What NVIDIA's driver logs of a slice that the API server refuses."""
 _POLL_S: Final = 0.02
 _REQUESTS_PER_SECOND: Final = 1000
 """Its client sends 5 requests a second by default, with which each claim would take 0.2 s."""
@@ -54,6 +57,10 @@ _REQUESTS_PER_SECOND: Final = 1000
 
 class DriverEndedError(Exception):
     """A driver's process has ended instead of registering; the message has the last line of its log."""
+
+
+class RefusedError(Exception):
+    """The API server refuses a slice of a driver; the message has the field and the reason."""
 
 
 @dataclass(eq=False)
@@ -174,13 +181,15 @@ class Pair:
         await self.client.delete(self.kinds.resource_claims, ref.name, ref.namespace)
 
     async def read_pools(self, driver: Driver) -> Collection[ResourceSliceSpec]:
-        """Return the driver's slices, once each of its pools is complete."""
+        """Return the driver's slices, once each of its pools is complete. Raises RefusedError."""
         with anyio.fail_after(_LONGEST_S * load_factor()):
             while True:
                 slices = (await self.client.list(self.kinds.resource_slices)).items
                 specs = [one.spec for one in slices if one.spec.driver == driver.name]
                 if specs and _are_complete(specs):
                     return specs
+                if refusal := _REFUSAL.search(driver.log):
+                    raise RefusedError(refusal[1])
                 await anyio.sleep(_POLL_S)
 
 

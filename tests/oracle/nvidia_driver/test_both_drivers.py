@@ -7,18 +7,22 @@ whose MIG mode is on, and one whose mode is off.
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import Final
 
 import pytest
 
 from tests.kubeletplugin.harness import short_directory
 from tests.oracle.nvidia_driver.differences import Comparison, Verdict
-from tests.oracle.nvidia_driver.drivers import DriverEndedError, Pair, two_drivers
+from tests.oracle.nvidia_driver.drivers import Driver, DriverEndedError, Pair, RefusedError, two_drivers
 from tests.oracle.nvidia_driver.models import CASES, MODELS, find_profiles_that_fail
 from tests.oracle.nvidia_driver.published_devices import PublishedDevices, compare_combinations, compare_published
 from tests.oracle.nvidia_driver.sequence_runner import SequenceRunner
 from tests.oracle.nvidia_driver.sequences import SequenceGenerator, list_situations
 
 pytestmark = pytest.mark.oracle
+
+_MANY_CARDS: Final = "h100-80gb-sxm"
+"""A model of the short form, too, whose MIG mode a driver switches."""
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -38,6 +42,25 @@ async def test_both_drivers_do_the_same_but_for_what_the_table_explains(
             rows.append(Comparison("NVIDIA's driver", "starts", str(ended.exceptions[0]), "yes"))
     unexplained = verdict.add(model, rows)
     assert unexplained == [], "\n".join(map(str, unexplained))
+
+
+async def test_what_both_publish_of_nine_cards_with_partitions_differs_as_the_table_says(
+    program: Path, verdict: Verdict
+) -> None:
+    """Each card has a counter set, and a slice has at most eight of them (KEP-4815)."""
+    with short_directory() as root:
+        async with two_drivers(program, _MANY_CARDS, root, mig_modes=[True] * 9) as pair:
+            theirs, ours = [await _describe_published(pair, driver) for driver in pair.drivers]
+    unexplained = verdict.add(_MANY_CARDS, [Comparison("nine cards", "devices of nine cards", theirs, ours)])
+    assert unexplained == []
+
+
+async def _describe_published(pair: Pair, driver: Driver) -> str:
+    try:
+        published = PublishedDevices.of(await pair.read_pools(driver))
+    except RefusedError as error:
+        return f"refused: {error}"
+    return f"{len(published.devices)} on {len({place.card for place in published.devices})} cards"
 
 
 async def _run_sequences(
