@@ -45,8 +45,8 @@ def check_drivers(slices: Iterable[ResourceSlice], own: Collection[str]) -> Iter
             f"remove {other} from these nodes, or Kerf's plugin; each card must have one driver",
         )
     beside = {pair: nodes for pair, nodes in _find_rival_drivers(slices).items() if pair[1] in own}
-    for (other, ours), nodes in sorted(beside.items()):
-        alone = nodes - shared.get((other, ours), {}).keys()
+    for (other, ours), of_both in sorted(beside.items()):
+        alone = of_both - shared.get((other, ours), {}).keys()
         if alone:
             yield warning(
                 DRIVERS,
@@ -93,20 +93,25 @@ def _find_shared_cards(
 
 
 def _find_rival_drivers(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Return the nodes where another driver and one of Kerf's run, by both, if both are for cards of one kind."""
-    nodes: defaultdict[str, set[str]] = defaultdict(set)
+    """Return the nodes where another driver and one of Kerf's run, by both, if both are for cards of one kind.
+
+    A driver whose devices on a node are all simulated is left out; one without devices is not.
+    """
+    devices: defaultdict[tuple[str, str], list[Device]] = defaultdict(list)
     for slice_ in slices:
-        if slice_.spec.node_name and not _is_simulated(slice_):
-            nodes[slice_.spec.driver].add(slice_.spec.node_name)
+        if slice_.spec.node_name:
+            devices[slice_.spec.driver, slice_.spec.node_name] += slice_.spec.devices
+    nodes: defaultdict[str, set[str]] = defaultdict(set)
+    for (driver, node), found in devices.items():
+        if not found or not all(map(_is_simulated, found)):
+            nodes[driver].add(node)
     pairs = ((other, ours) for ours, others in _RIVAL_DRIVERS.items() for other in others)
     return {(other, ours): frozenset(both) for other, ours in pairs if (both := nodes[other] & nodes[ours])}
 
 
-def _is_simulated(slice_: ResourceSlice) -> bool:
-    """Whether the slice has devices, and all of them are of hardware that does not exist."""
-    devices = slice_.spec.devices
-    flags = (device.attributes.get("simulated") for device in devices)
-    return bool(devices) and all(flag is not None and flag.value is True for flag in flags)
+def _is_simulated(device: Device) -> bool:
+    flag = device.attributes.get("simulated")
+    return flag is not None and flag.value is True
 
 
 def check_device_plugins(

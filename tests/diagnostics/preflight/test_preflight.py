@@ -224,7 +224,13 @@ def test_what_is_wrong_with_a_cluster_is_said_with_what_to_do(changes: dict[str,
 HARMLESS: Sequence[dict[str, Any]] = [
     {"slices": (CARD, published("gpu.example.com", {"uuid": "GPU-2"}))},
     {"slices": (CARD, published("compute-domain.nvidia.com", {"id": "0"}))},
-    {"slices": (published(GPU, {"uuid": "g", "simulated": True}), published("gpu.nvidia.com", {"uuid": "GPU-1"}))},
+    {
+        "slices": (  # Kerf's counters are in a slice without devices
+            publish_many(0),
+            published(GPU, {"uuid": "g", "simulated": True}),
+            published("gpu.nvidia.com", {"uuid": "GPU-1"}),
+        )
+    },
     {"slices": (CARD, published("gpu.nvidia.com", {"uuid": "GPU-1"}, "node-2"))},
     {"nodes": (node(allocatable={"nvidia.com/gpu": "0"}),)},
     {"nodes": (node("node-2", allocatable={"nvidia.com/gpu": "8"}), node())},

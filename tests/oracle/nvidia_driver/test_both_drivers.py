@@ -23,8 +23,11 @@ pytestmark = pytest.mark.oracle
 
 _MANY_CARDS: Final = "h100-80gb-sxm"
 """A model of the short form, too, whose MIG mode a driver switches."""
+_LONGEST_S: Final = 7200
+"""The limit for a model: 40 sequences took 17 minutes where 25 other processes wanted the two cores."""
 
 
+@pytest.mark.timeout(_LONGEST_S)
 @pytest.mark.parametrize("model", MODELS)
 async def test_both_drivers_do_the_same_but_for_what_the_table_explains(
     model: str, program: Path, verdict: Verdict
