@@ -1,7 +1,7 @@
-"""A drained node moves from NVIDIA's driver to Kerf's or the other way and back, and nothing of the first is left.
+"""Both drivers on one node, with the same machine and the same kubelet's folder: one after the other, and at once.
 
-Both drivers have the same machine and the same kubelet's folder, one after the other. The kubelet's part, and what
-docs/beside-other-drivers.md leaves to the administrator, are done here.
+A drained node moves from one to the other and back. The kubelet's part, and what docs/beside-other-drivers.md leaves to
+the administrator, are done here.
 """
 
 from collections.abc import Mapping, Sequence
