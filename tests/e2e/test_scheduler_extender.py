@@ -3,28 +3,18 @@
 The nodes have no kubelet: a pod is judged by where the scheduler binds it.
 """
 
-import base64
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import anyio
 import pytest
 
-from kerf_dra.api.core.v1 import Secret, Service, ServiceSpec
-from kerf_dra.api.model.metadata import ObjectMeta
-from kerf_dra.driver.cli.cluster.placement import build_extender
-from kerf_dra.driver.controller.app import run
-from kerf_dra.driver.controller.settings import ExtenderSettings, Settings
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from tests.controller.structured.placement.certificates import Certificates, make_certificates
-from tests.controller.structured.placement.cluster import body, pod
-from tests.controller.structured.placement.served_extender import ask, make_context
 from tests.e2e import pods
+from tests.e2e.extender_replica import extender, scheduler_entry
 from tests.e2e.wait import eventually
 from tests.fakes import published_slices as published
 from tools.realcluster.api import Api, Document
@@ -64,40 +54,8 @@ async def nodes(cluster: Cluster, api: Api, installation: Kerf, certificates: Ce
         for node in BARE_NODES:
             for one in published.slices(node, published.gpus("h100-80gb-sxm")):
                 await client.create(features.resource.resource_slices, one)
-    await cluster.configure_scheduler([{"schedulerName": "default-scheduler"}], [_entry(certificates, port)])
+    await cluster.configure_scheduler([{"schedulerName": "default-scheduler"}], [scheduler_entry(certificates, port)])
     return installation
-
-
-def _entry(certificates: Certificates, port: int) -> Document:
-    """What ``kerf placement config`` prints."""
-    data = {
-        name: base64.b64encode((certificates.client / name).read_bytes()).decode()
-        for name in ("ca.crt", "tls.crt", "tls.key")
-    }
-    metadata = ObjectMeta(name="kerf-extender", namespace="kerf-system")
-    service = Service(metadata=metadata, spec=ServiceSpec(cluster_ip="127.0.0.1"))
-    return build_extender(service, Secret(metadata=metadata, data=data), url=f"https://127.0.0.1:{port}")
-
-
-@asynccontextmanager
-async def extender(cluster: Cluster, certificates: Certificates, port: int, folder: Path) -> AsyncIterator[None]:
-    """One more replica of the controller, which stands by and serves the extender."""
-    settings = Settings(
-        kubeconfig=cluster.kubeconfig,
-        identity=f"extender-{folder.name}",
-        probes=f"127.0.0.1:{free_port()}",
-        extender=ExtenderSettings(address=f"127.0.0.1:{port}", certificates=certificates.server),
-    )
-    tls = make_context(certificates, certificates)
-
-    async def answers() -> bool:
-        return (await ask(port, tls, body(pod(), *BARE_NODES)))[0] == 200
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(run, settings)
-        await eventually("the extender", answers)
-        yield
-        group.cancel_scope.cancel()
 
 
 async def schedule(api: Api, name: str, profile: str, *, cpu: str = "1", node: str = "") -> str:
