@@ -16,7 +16,9 @@ from tools.realcluster.builds import BuildError
 from tools.realcluster.requirements import MissingRequirementsError
 
 MODULES: Final = ("allocation", "diagnostics", "cdi", "plugin", "hardware", "scale", "queue_wait", "placement", "demo")
-SETS: Final = {"realcluster": ("node", "prepares", "example_driver", "beside_nvidia", "many_nodes", "classic")}
+SETS: Final = {
+    "realcluster": ("node", "prepares", "example_driver", "beside_nvidia", "many_nodes", "node_decisions", "classic")
+}
 """Modules that go together: those need root and Go (``make bench-e2e``)."""
 NAMES: Final = (*MODULES, *SETS, *(name for names in SETS.values() for name in names))
 

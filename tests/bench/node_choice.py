@@ -55,24 +55,39 @@ def at_random(candidates: Sequence[Candidate], random: Random) -> Candidate:
 
 def least_allocated(candidates: Sequence[Candidate], random: Random) -> Candidate:
     """The choice of kube-scheduler by default (NodeResourcesFit with LeastAllocated)."""
-    held = min(each.held for each in candidates)
-    return random.choice([each for each in candidates if each.held == held])
+    return random.choice(with_least_held(candidates))
 
 
 def most_allocated(candidates: Sequence[Candidate], random: Random) -> Candidate:
     """The choice of kube-scheduler where NodeResourcesFit has the scoring strategy MostAllocated."""
-    held = max(each.held for each in candidates)
-    return random.choice([each for each in candidates if each.held == held])
+    return random.choice(with_most_held(candidates))
 
 
 def by_extender(candidates: Sequence[Candidate], random: Random) -> Candidate:
-    """The choice of kube-scheduler by default, with the scores of Kerf's scheduler extender.
+    """The choice of kube-scheduler by default, with the scores of Kerf's scheduler extender."""
+    return random.choice(with_best_rank(candidates))
+
+
+def with_least_held(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the nodes that have the best score by LeastAllocated, which are equal for the scheduler."""
+    held = min(each.held for each in candidates)
+    return [each for each in candidates if each.held == held]
+
+
+def with_most_held(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the nodes that have the best score by MostAllocated."""
+    held = max(each.held for each in candidates)
+    return [each for each in candidates if each.held == held]
+
+
+def with_best_rank(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the nodes that have the best sum of the extender's score and LeastAllocated.
 
     With the weight 10 one step of the extender counts 100, more than LeastAllocated can differ among nodes with room.
     """
     scores = score_nodes(map(str, range(len(candidates))), {str(at): each.rank for at, each in enumerate(candidates)})
     best = max(scores.values())
-    return least_allocated([candidates[int(at)] for at, score in scores.items() if score == best], random)
+    return with_least_held([candidates[int(at)] for at, score in scores.items() if score == best])
 
 
 def keep(candidates: Sequence[Candidate], _: Random) -> Candidate:
@@ -119,6 +134,13 @@ class OnNodes:
         self._first: dict[tuple[int, frozenset[Partition]], Mapping[str, Partition]] = {}
 
     def __call__(self, cards: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
+        fitting = self.find_fitting(cards, taken, profile)
+        return fitting[self._choose(list(fitting), self._random)] if fitting else None
+
+    def find_fitting(
+        self, cards: Sequence[Card], taken: Collection[Partition], profile: str
+    ) -> Mapping[Candidate, Partition]:
+        """Return the nodes on which a request for ``profile`` fits, and the device that it gets there."""
         node_of = {card.uuid: number // self._cards for number, card in enumerate(cards)}
         nodes: list[set[Partition]] = [set() for _ in range(0, len(cards), self._cards)]
         for partition in taken:
@@ -128,7 +150,7 @@ class OnNodes:
             first = self._on_node(number, cards, frozenset(held))
             if profile in first:
                 fitting[Candidate(number, slices(held), _rank(cards, held, first[profile]))] = first[profile]
-        return fitting[self._choose(list(fitting), self._random)] if fitting else None
+        return fitting
 
     def _on_node(self, number: int, cards: Sequence[Card], held: frozenset[Partition]) -> Mapping[str, Partition]:
         key = number, held

@@ -8,8 +8,9 @@ published as a plugin does it, without the plugin's pauses. Kerf's controller an
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AsyncExitStack, asynccontextmanager
 from heapq import heappop, heappush
 from random import Random
 from statistics import mean
@@ -49,7 +50,6 @@ from tests.bench.node_choice import (
     by_publish_order,
     least_allocated,
     most_allocated,
-    slices,
 )
 from tests.e2e import pods
 from tests.fakes.cluster_states import card
@@ -58,7 +58,7 @@ from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted, Request
 from tools.realcluster import requirements
 from tools.realcluster.api import Api, Document
-from tools.realcluster.cluster import running
+from tools.realcluster.cluster import Cluster, running
 from tools.realcluster.versions import NEWEST
 
 CARDS: Final = 8
@@ -91,8 +91,8 @@ PROFILES: Final[Sequence[Document]] = (
 """Of the scheduler: as it comes, and with another score for nodes."""
 MARGIN_S: Final = 0.02
 """For the scheduler to see what this bench's own watches have shown. What it misses all the same is counted."""
-PER_SLICE: Final = {"cpu": 1, "memory": 4}
-"""What pods request for each memory slice, in CPUs and Gi: a node has 64 and 256, so devices are always short first."""
+CPU_MEMORY: Final = 4
+"""The Gi of memory that pods request with each CPU: a node has 64 CPUs and 256 Gi."""
 
 
 class Variant(NamedTuple):
@@ -108,6 +108,8 @@ class Variant(NamedTuple):
     """The scheduler profile, of ``PROFILES``."""
     like: Choice = least_allocated
     """The choice of the model that is nearest to kube-scheduler's."""
+    cpus_per_slice: int = 1
+    """The CPUs that pods request for each memory slice: never so many that CPU runs out before devices do."""
 
     @property
     def score(self) -> str:
@@ -206,19 +208,18 @@ class Node:
         self._board = DeviceHealthTracker(driver=GPU.driver, now=time.time)
         self._inventory = DeviceSet()
         self._published: Sequence[Pool] = ()
+        self._published_for: AbstractSet[Partition] | None = None
 
     async def publish(self) -> None:
         """Publish the node's devices, and wait until the API server has them."""
+        if self.taken == self._published_for:
+            return
         pools = self._pools()
         if pools != self._published:
             self._publisher.publish(pools)
             await self._publisher.wait_published()
             self._published = pools
-
-    def expected(self, profile: str) -> Partition | None:
-        """What the scheduler takes on this node, if it goes by what is published now."""
-        policy = loss_system.published_order if self._ordered else loss_system.first_fit
-        return policy(self.cards, self.taken, profile)
+        self._published_for = frozenset(self.taken)
 
     def _pools(self) -> Sequence[Pool]:
         if self._ordered:
@@ -242,6 +243,10 @@ class Decision(NamedTuple):
 
     candidates: Sequence[Candidate]
     chosen: Candidate
+    expected: bool = True
+    """It was bound at the first attempt, and got the first device of what its node had published."""
+    seconds: float = 0.0
+    """From the creation of its pod to its binding."""
 
 
 class Course:
@@ -313,6 +318,8 @@ class System:
         self._watched = watched
         self._variant = variant
         self._nodes = nodes
+        order = by_publish_order if variant.ordered else by_name
+        self._find_fitting = OnNodes(variant.nodes.cards, order, variant.like, Random(0)).find_fitting
         self._number = 0
 
     async def play(self, requests: Iterable[Request]) -> Course:
@@ -338,26 +345,30 @@ class System:
 
     async def _arrive(self, name: str, profile: str, course: Course) -> tuple[Node, Partition] | None:
         """Return the node that the scheduler chooses; None: the request is lost, and its pod deleted."""
-        expected = [(node, node.expected(profile)) for node in self._nodes]
+        cards = [each for node in self._nodes for each in node.cards]
+        taken = {each for node in self._nodes for each in node.taken}
+        fitting = {each.number: (each, place) for each, place in self._find_fitting(cards, taken, profile).items()}
         await self._api.create(_claim(name, profile))
+        began = time.perf_counter()
         await self._api.create(_pod(name, MEMORY_SLICES[profile], self._variant))
         await self._watched.wait(lambda: self._is_bound(name) or self._is_unschedulable(name))
-        candidates = [
-            Candidate(number, slices(node.taken)) for number, (node, place) in enumerate(expected) if place is not None
-        ]
-        if not self._is_bound(name):
-            if not candidates:
+        late = not self._is_bound(name)
+        if late:
+            if not fitting:
                 await self._remove(name)
                 return None
-            course.late += 1
             await self._watched.wait(lambda: self._is_bound(name))
+        seconds = time.perf_counter() - began
         await self._watched.wait(lambda: bool(self._result(name)))
         number = self._variant.node_names.index(self._watched.get("Pod", name)["spec"]["nodeName"])
-        node, place = expected[number]
+        node = self._nodes[number]
         partition = node.partitions[self._result(name)[0]["device"]]
         assert not any(partition.overlaps(other) for other in node.taken), f"{name} got what is taken: {partition}"
+        chosen, place = fitting[number]
+        course.late += late
         course.outdated += partition != place
-        course.decisions.append(Decision(candidates, Candidate(number, slices(node.taken))))
+        candidates = [each for each, _ in fitting.values()]
+        course.decisions.append(Decision(candidates, chosen, partition == place and not late, seconds))
         node.taken.add(partition)
         return node, partition
 
@@ -395,7 +406,8 @@ def _claim(name: str, profile: str) -> Document:
 
 
 def _pod(name: str, memory_slices: int, variant: Variant) -> Document:
-    limits = {"cpu": f"{PER_SLICE['cpu'] * memory_slices}", "memory": f"{PER_SLICE['memory'] * memory_slices}Gi"}
+    cpus = variant.cpus_per_slice * memory_slices
+    limits = {"cpu": f"{cpus}", "memory": f"{CPU_MEMORY * cpus}Gi"}
     expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(variant.node_names)}
     required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     return _in_space(
@@ -421,22 +433,31 @@ async def play(variants: Sequence[Variant], runs: Sequence[Run]) -> dict[Variant
     courses: dict[Variant, list[Course]] = {variant: [] for variant in variants}
     async with running(NEWEST, nodes=(), bare_nodes=names) as cluster, Api(cluster.kubeconfig) as api:
         await cluster.configure_scheduler(PROFILES)
-        class_ = {"selectors": [{"cel": {"expression": f'device.driver == "{GPU.driver}"'}}]}
-        await api.create(
-            {"apiVersion": pods.RESOURCE, "kind": "DeviceClass", "metadata": {"name": CLASS}, "spec": class_}
-        )
-        watched = Watched(api)
-        async with AsyncExitStack() as stack, anyio.create_task_group() as group:
-            client = await stack.enter_async_context(Client(await load_access(cluster.kubeconfig), user_agent="bench"))
-            group.start_soon(watched.follow, "v1", "Pod")
-            group.start_soon(watched.follow, pods.RESOURCE, "ResourceClaim")
-            async with anyio.create_task_group() as playing:
-                for variant in variants:
-                    nodes = [await _start(api, client, group, variant, name) for name in variant.node_names]
-                    system = System(api, watched, variant, nodes)
-                    playing.start_soon(_play, system, variant, runs, courses[variant])
-            group.cancel_scope.cancel()
+        async with watched_nodes(cluster, api, variants) as (watched, nodes), anyio.create_task_group() as playing:
+            for variant in variants:
+                system = System(api, watched, variant, nodes[variant])
+                playing.start_soon(_play, system, variant, runs, courses[variant])
     return courses
+
+
+@asynccontextmanager
+async def watched_nodes(
+    cluster: Cluster, api: Api, variants: Sequence[Variant]
+) -> AsyncIterator[tuple[Watched, Mapping[Variant, Sequence[Node]]]]:
+    """Create the DeviceClass, follow pods and claims, and publish the nodes of ``variants`` while the context lasts."""
+    class_ = {"selectors": [{"cel": {"expression": f'device.driver == "{GPU.driver}"'}}]}
+    await api.create({"apiVersion": pods.RESOURCE, "kind": "DeviceClass", "metadata": {"name": CLASS}, "spec": class_})
+    watched = Watched(api)
+    async with AsyncExitStack() as stack, anyio.create_task_group() as group:
+        client = await stack.enter_async_context(Client(await load_access(cluster.kubeconfig), user_agent="bench"))
+        group.start_soon(watched.follow, "v1", "Pod")
+        group.start_soon(watched.follow, pods.RESOURCE, "ResourceClaim")
+        nodes = {
+            variant: [await _start(api, client, group, variant, name) for name in variant.node_names]
+            for variant in variants
+        }
+        yield watched, nodes
+        group.cancel_scope.cancel()
 
 
 async def _start(api: Api, client: Client, group: TaskGroup, variant: Variant, name: str) -> Node:

@@ -1,0 +1,302 @@
+"""Each decision of a real kube-scheduler beside that of the model of ``node_choice``, from the same state.
+
+``python -m tests.bench.node_decisions`` replays arrivals and departures of the loss system on nodes without a kubelet
+(``placement_cluster``), one node score after the other: the default, MostAllocated, and the default with the scheduler
+extender of Kerf's controller, which runs as one replica. A decision equals the model's if
+
+- the pod is bound to one of the nodes that are best by the model. The model treats nodes with equal scores as a set,
+  because kube-scheduler takes any of them;
+- it is bound at the first attempt, and gets the device that the model gives it there;
+- or it is unschedulable, and by the model it fits on no node.
+
+What the API server and the extender count meanwhile is divided by the number of pods. A plugin waits two seconds
+between two writes and this bench does not, so the writes of slices are the most that there can be.
+"""
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from statistics import mean, median
+from typing import Final, NamedTuple
+
+import anyio
+
+from kerf_dra.driver.cli.output import format_table
+from kerf_dra.driver.controller.structured.placement.scheduler_extender import RequestOutcome
+from kerf_dra.driver.runtime.metrics import REGISTRY
+from tests.bench.measurement import Row, say
+from tests.bench.node_choice import LOAD, Candidate, Nodes, with_best_rank, with_least_held, with_most_held
+from tests.bench.placement_cluster import PACKING, PROFILES, Course, Decision, System, Variant, watched_nodes
+from tests.controller.structured.placement.certificates import make_certificates
+from tests.e2e.extender_replica import extender, scheduler_entry
+from tests.partitions import loss_system
+from tests.partitions.loss_system import MEMORY_SLICES
+from tools.realcluster import requirements
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import Cluster, running
+from tools.realcluster.kerf import Kerf
+from tools.realcluster.paths import free_port
+from tools.realcluster.versions import NEWEST
+
+NODES: Final = (Nodes(8, 1), Nodes(25, 4))
+DECISIONS: Final = 300
+"""For each node score and layout: on 25 nodes the first 200 pods fill empty cards."""
+CARD_SLICES: Final = max(MEMORY_SLICES.values())
+NODE_CPUS: Final = 64
+"""Of a node without a kubelet (``add_bare_node``), with 4 GiB of memory for each, as pods request it."""
+MIX: Final = "uniform"
+SEED: Final = 0
+_REQUESTS: Final = re.compile(r"^apiserver_request_total{(.*)} (\S+)$", re.MULTILINE)
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+_READS: Final = frozenset({"GET", "LIST", "WATCH", "CONNECT"})
+_COUNTED: Final = frozenset({"pods", "resourceclaims", "resourceslices", "events"})
+"""Resources that are written for pods; what is written as time passes, such as leases, does not count."""
+
+
+class Layout(NamedTuple):
+    """Equal nodes, and how much CPU and memory pods request there."""
+
+    nodes: Nodes
+    scarce: bool = False
+    """A node whose cards are full has no CPU left; else most of it is left. What LeastAllocated and MostAllocated say
+    of two nodes then differs much, or little."""
+
+    @property
+    def variant(self) -> Variant:
+        cpus = NODE_CPUS // (CARD_SLICES * self.nodes.cards) if self.scarce else 1
+        return Variant(f"n{self.nodes.number}x{self.nodes.cards}", self.nodes, cpus_per_slice=cpus)
+
+    def __str__(self) -> str:
+        return f"{self.nodes}, CPU {'scarce' if self.scarce else 'plentiful'}"
+
+
+class NodeScore(NamedTuple):
+    """A configuration of kube-scheduler, and the model of it."""
+
+    name: str
+    scheduler: str
+    """The profile of the scheduler."""
+    find_best: Callable[[Sequence[Candidate]], Sequence[Candidate]]
+    """The nodes that the scheduler may take, of those on which a pod fits."""
+    extender: bool = False
+
+
+DEFAULT: Final = NodeScore("LeastAllocated", "default-scheduler", with_least_held)
+SCORES: Final = (
+    DEFAULT,
+    NodeScore("MostAllocated", PACKING, with_most_held),
+    NodeScore("extender", "default-scheduler", with_best_rank, extender=True),
+)
+
+
+class Write(NamedTuple):
+    """A kind of request that changes objects."""
+
+    resource: str
+    """With its subresource: ``pods/binding``."""
+    verb: str
+
+
+class Comparison(NamedTuple):
+    """The decisions of one node score on one layout, and what was counted meanwhile."""
+
+    layout: Layout
+    score: NodeScore
+    course: Course
+    writes: Counter[Write]
+    calls: Counter[RequestOutcome]
+    """Of the extender."""
+
+    @property
+    def compared(self) -> int:
+        return len(self.course.answers)
+
+    @property
+    def equal(self) -> int:
+        """How many decisions equal the model's; a pod is refused only if it fits nowhere by the model."""
+        refused = self.compared - len(self.course.decisions)
+        return refused + sum(self.is_equal(each) for each in self.course.decisions)
+
+    def is_equal(self, decision: Decision) -> bool:
+        return decision.expected and decision.chosen in self.score.find_best(decision.candidates)
+
+    @property
+    def contested(self) -> Sequence[Decision]:
+        """The decisions in which some node on which the pod fitted was not among the best."""
+        decisions = self.course.decisions
+        return [each for each in decisions if len(self.score.find_best(each.candidates)) < len(each.candidates)]
+
+    @property
+    def by_chance(self) -> float:
+        """The share of ``contested`` that would equal the model's if nodes were drawn, in percent."""
+        shares = [len(self.score.find_best(each.candidates)) / len(each.candidates) for each in self.contested]
+        return 100 * mean(shares) if shares else 100.0
+
+    @property
+    def milliseconds(self) -> Sequence[float]:
+        """From the creation of each pod that was bound to its binding."""
+        return [1000 * each.seconds for each in self.course.decisions]
+
+    def per_pod(self, count: int) -> float:
+        return count / self.compared
+
+    @property
+    def slice_writes(self) -> int:
+        return sum(count for write, count in self.writes.items() if write.resource == "resourceslices")
+
+
+async def compare(nodes: Sequence[Nodes], decisions: int) -> list[Comparison]:
+    """Replay ``decisions`` arrivals for each layout and node score, on one cluster, one after the other."""
+    requirements.ensure()
+    variants = {each: Layout(each).variant for each in nodes}
+    names = [name for variant in variants.values() for name in variant.node_names]
+    layouts = [Layout(each, scarce) for each in nodes for scarce in (False, True)]
+    found: list[Comparison] = []
+    async with running(NEWEST, nodes=(), bare_nodes=names) as cluster, Api(cluster.kubeconfig) as api:
+        await Kerf(cluster, api).install()
+        async with watched_nodes(cluster, api, list(variants.values())) as (watched, started):
+            for score in SCORES:
+                async with _configured(cluster, score):
+                    for layout in layouts:
+                        variant = layout.variant._replace(scheduler=score.scheduler)
+                        system = System(api, watched, variant, started[variants[layout.nodes]])
+                        found.append(await _replay(api, system, layout, score, decisions))
+    return found
+
+
+@asynccontextmanager
+async def _configured(cluster: Cluster, score: NodeScore) -> AsyncIterator[None]:
+    """Start the scheduler again, with the extender or without it."""
+    if not score.extender:
+        await cluster.configure_scheduler(PROFILES)
+        yield
+        return
+    port, folder = free_port(), cluster.paths.root / "extender"
+    certificates = make_certificates(folder)
+    async with extender(cluster, certificates, port, folder):
+        await cluster.configure_scheduler(PROFILES, [scheduler_entry(certificates, port)])
+        yield
+
+
+async def _replay(api: Api, system: System, layout: Layout, score: NodeScore, decisions: int) -> Comparison:
+    offered = {"cards": layout.nodes.number * layout.nodes.cards, "seed": SEED, "requests": decisions}
+    writes, calls = await count_writes(api), count_calls()
+    course = await system.play(loss_system.arrivals(mix=MIX, load=LOAD, **offered))
+    counted = Comparison(layout, score, course, await count_writes(api) - writes, count_calls() - calls)
+    say(f"{layout}, {score.name}: {counted.equal} of {counted.compared} decisions as the model's")
+    return counted
+
+
+async def count_writes(api: Api) -> Counter[Write]:
+    """Return the requests that change objects which the API server has counted so far."""
+    return parse_writes((await api.request("GET", "/metrics"))["message"])
+
+
+def parse_writes(metrics: str) -> Counter[Write]:
+    """Return the requests that change objects in the API server's metrics."""
+    writes = Counter[Write]()
+    for text, value in _REQUESTS.findall(metrics):
+        labels = dict(_LABEL.findall(text))
+        if labels["verb"] not in _READS and labels["resource"] in _COUNTED:
+            resource = "/".join(filter(None, (labels["resource"], labels["subresource"])))
+            writes[Write(resource, labels["verb"])] += round(float(value))
+    return writes
+
+
+def count_calls() -> Counter[RequestOutcome]:
+    """Return the requests that the extender in this process has answered so far."""
+    name = "kerf_placement_requests_total"
+    values = {each: REGISTRY.get_sample_value(name, {"outcome": each.value}) for each in RequestOutcome}
+    return Counter({outcome: round(value or 0) for outcome, value in values.items()})
+
+
+HEADER: Final = (
+    "WHAT",
+    "NODE SCORE",
+    "DECISIONS",
+    "EQUAL",
+    "REFUSED",
+    "CONTESTED",
+    "EQUAL",
+    "BY CHANCE",
+    "WRITES",
+    "SLICE WRITES",
+    "EXTENDER CALLS",
+    "MS",
+)
+
+
+def rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
+    for each in comparisons:
+        contested = each.contested
+        yield (
+            str(each.layout),
+            each.score.name,
+            str(each.compared),
+            f"{100 * each.equal / each.compared:.1f} %",
+            str(each.compared - len(each.course.decisions)),
+            str(len(contested)),
+            str(sum(map(each.is_equal, contested))),
+            f"{each.by_chance:.0f} %",
+            f"{each.per_pod(each.writes.total()):.1f}",
+            f"{each.per_pod(each.slice_writes):.2f}",
+            f"{each.per_pod(each.calls.total()):.2f}",
+            f"{median(each.milliseconds):.0f}",
+        )
+
+
+REQUESTS_HEADER: Final = ("FOR EACH POD", *(score.name for score in SCORES))
+
+
+def request_rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
+    """Yield the requests for each pod of one layout: those that change objects, by kind, and those to the extender."""
+    writes = sum((each.writes for each in comparisons), Counter[Write]())
+    for write, _ in writes.most_common():
+        yield f"{write.verb} {write.resource}", *(f"{each.per_pod(each.writes[write]):.2f}" for each in comparisons)
+    for outcome in RequestOutcome:
+        if any(each.calls[outcome] for each in comparisons):
+            yield f"extender: {outcome}", *(f"{each.per_pod(each.calls[outcome]):.2f}" for each in comparisons)
+
+
+async def measure() -> list[Row]:
+    comparisons = await compare(NODES, DECISIONS)
+    defaults = {each.layout: each for each in comparisons if each.score == DEFAULT}
+    return [row for each in comparisons for row in _measured(each, defaults[each.layout])]
+
+
+def _measured(found: Comparison, default: Comparison) -> Iterator[Row]:
+    what = f"{found.layout}, {found.score.name}"
+    share = 100 * found.equal / found.compared
+    yield Row(name=f"{what}: {found.compared} decisions as the model's", unit="%", samples=[share], goal=">= 99")
+    yield Row(
+        name=f"{what}: writes for each pod",
+        unit="",
+        samples=[found.per_pod(found.writes.total())],
+        baseline_name=default.score.name,
+        baseline=[default.per_pod(default.writes.total())],
+    )
+    yield Row(
+        name=f"{what}: pod created to bound",
+        unit="ms",
+        samples=found.milliseconds,
+        baseline_name=default.score.name,
+        baseline=default.milliseconds,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.node_decisions", description=__doc__)
+    parser.add_argument("--decisions", type=int, default=DECISIONS, help="for each node score and layout")
+    parser.add_argument("nodes", nargs="*", type=Nodes.parse, default=NODES, metavar="NODESxCARDS")
+    options = parser.parse_args()
+    comparisons = anyio.run(compare, options.nodes, options.decisions)
+    print(format_table(HEADER, list(rows(comparisons))))
+    for layout in dict.fromkeys(each.layout for each in comparisons):
+        of_layout = [each for each in comparisons if each.layout == layout]
+        print(f"\n{layout}\n{format_table(REQUESTS_HEADER, list(request_rows(of_layout)))}")
+
+
+if __name__ == "__main__":
+    main()
