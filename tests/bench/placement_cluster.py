@@ -166,17 +166,25 @@ class Watched:
         self._change = Notifier()
 
     async def follow(self, api_version: str, kind: str) -> None:
-        """Follow pods and claims until cancelled."""
-        listed = await self._api.request("GET", await self._api.path(api_version, kind))
-        async with self._api.watch(api_version, kind, resourceVersion=listed["metadata"]["resourceVersion"]) as events:
-            async for event in events:
-                key = kind, event["object"]["metadata"].get("name", "")
-                if event["type"] == "DELETED":
-                    self._objects.pop(key, None)
-                else:
-                    self._objects[key] = event["object"]
-                self._change.notify()
-        raise RuntimeError(f"the watch of {kind} has ended")
+        """Follow pods or claims until cancelled; a watch that the API server ends is begun again."""
+        while True:
+            listed = await self._api.request("GET", await self._api.path(api_version, kind))
+            present = {(kind, each["metadata"]["name"]): each for each in listed["items"]}
+            others = {key: value for key, value in self._objects.items() if key[0] != kind}
+            self._objects = {**others, **present}
+            self._change.notify()
+            version = listed["metadata"]["resourceVersion"]
+            async with self._api.watch(api_version, kind, resourceVersion=version) as events:
+                async for event in events:
+                    self._apply(kind, event)
+
+    def _apply(self, kind: str, event: Document) -> None:
+        key = kind, event["object"]["metadata"].get("name", "")
+        if event["type"] == "DELETED":
+            self._objects.pop(key, None)
+        else:
+            self._objects[key] = event["object"]
+        self._change.notify()
 
     def get(self, kind: str, name: str) -> Document:
         """Return the object, empty when there is none."""
