@@ -17,6 +17,7 @@ from kerf_dra.driver.controller.structured.placement.placement_value import Node
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.publish_order import LoadState, publish_order, rank_placement
 from kerf_dra.driver.partitions.unit_map import get_unit_map
+from tests.bench import offline_optimum
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted
 
@@ -118,6 +119,11 @@ def by_publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> Map
 CHOICES: Final[Sequence[Choice]] = (first_by_name, at_random, least_allocated, most_allocated, by_extender)
 _FEW: Final = 8
 """Cards of which more seeds are affordable, and needed."""
+_WINDOW: Final = 500
+"""Requests in one linear program, as in ``limits``: a second each."""
+_LARGE_WINDOW: Final = 3_000
+"""With a hundred cards, where 500 would all fit on the empty cards that a window begins with: a minute each, so one
+seed must do."""
 _REMEMBERED: Final = 20_000
 """Nodes with what is held there, for which the first devices are known: some 20 MB."""
 
@@ -204,18 +210,34 @@ HEADER: Final = (
     "DEVICES",
     *(each.__name__.removeprefix("by_").replace("_", " ").upper() for each in CHOICES),
     "KEEP",
+    "BOUND",
 )
 DEVICES: Final[Mapping[str, Order]] = {"by name": by_name, "Kerf's order": by_publish_order}
 
 
 def rows(nodes: Nodes) -> Iterator[tuple[str, ...]]:
-    """For each mix and each order of devices; KEEP is one policy over all cards."""
+    """For each mix and each order of devices; KEEP is one policy over all cards, and BOUND holds for every policy."""
     for mix in MIXES:
         kept = _mean(Nodes(nodes.number * nodes.cards, 1), mix, by_publish_order, keep)
+        most = bound(nodes, mix)
         for name, order in DEVICES.items():
-            means = [*(_mean(nodes, mix, order, choose) for choose in CHOICES), kept]
+            means = [*(_mean(nodes, mix, order, choose) for choose in CHOICES), kept, most]
             texts = [f"{each.requests:.1f} ({each.slices:.1f})" for each in means]
             yield f"{nodes}, {mix}, load {LOAD}", name, *texts
+
+
+def bound(nodes: Nodes, mix: str) -> Accepted:
+    """Return what no policy exceeds of the same requests, whatever it knows of the future (``offline_optimum``)."""
+    cards = nodes.number * nodes.cards
+    seeds, window = (nodes.seeds, _WINDOW) if cards <= _FEW else (nodes.seeds[:1], _LARGE_WINDOW)
+    bounds = []
+    for seed in seeds:
+        arrivals = loss_system.arrivals(cards=cards, mix=mix, load=LOAD, seed=seed, requests=REQUESTS)
+        counted = list(arrivals)[WARM_UP:]
+        for worth in ([1] * len(counted), [MEMORY_SLICES[each.profile] for each in counted]):
+            most = offline_optimum.relaxed_bound(counted, cards=cards, worth=worth, size=window)
+            bounds.append(100 * most / sum(worth))
+    return Accepted(mean(bounds[::2]), mean(bounds[1::2]))
 
 
 def _mean(nodes: Nodes, mix: str, order: Order, choose: Choice) -> Accepted:

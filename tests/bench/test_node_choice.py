@@ -18,6 +18,7 @@ from kerf_dra.driver.partitions.pool_compiler import CompiledPool, compile_pool
 from kerf_dra.driver.partitions.publish_order import PublishOrder, publish_order
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.allocation.builders import claim, request
+from tests.bench import node_choice
 from tests.bench.node_choice import (
     CHOICES,
     Candidate,
@@ -168,3 +169,14 @@ def test_a_row_compares_the_scheduler_with_policies_for_the_same_requests() -> N
     assert shown["KUBE-SCHEDULER"] == "100.0 (100.0)"
     assert shown["MODEL"] == shown["KEEP"]
     assert shown["KEEP"].startswith(f"{run.replay(policy).requests:.1f} ")
+
+
+def test_no_choice_of_nodes_accepts_more_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_choice, "MIXES", ("uniform",))
+    monkeypatch.setattr(node_choice, "REQUESTS", 60)
+    monkeypatch.setattr(node_choice, "WARM_UP", 0)
+    for row in node_choice.rows(Nodes(2, 1)):
+        shown = dict(zip(node_choice.HEADER, row, strict=True))
+        figures = [float(text.split()[0]) for text in row[2:]]
+        assert shown["BOUND"].startswith(f"{max(figures):.1f} "), row
+        assert figures[-1] < 100

@@ -6,7 +6,7 @@ import pytest
 
 from kerf_dra.driver.partitions.geometry import unit_mask
 from tests.bench.limits import limits
-from tests.bench.offline_optimum import MODEL, solve, solve_windows
+from tests.bench.offline_optimum import MODEL, relaxed_bound, solve, solve_windows
 from tests.bench.repack_policy import can_pack, repacked
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Request
@@ -86,3 +86,13 @@ def test_windows_never_lower_the_bound() -> None:
     parts = solve_windows(requests, cards=2, worth=[1] * 60, size=20, limit_s=10)
     assert parts.bound >= whole.bound
     assert len(parts.accepted) == len(whole.accepted)
+
+
+@pytest.mark.parametrize("mix", loss_system.MIXES)
+def test_the_relaxation_of_a_window_allows_no_less_than_the_integer_program(mix: str) -> None:
+    requests = list(loss_system.arrivals(cards=2, mix=mix, load=1.5, seed=0, requests=60))
+    for worth in [1] * 60, [MEMORY_SLICES[each.profile] for each in requests]:
+        whole = solve_windows(requests, cards=2, worth=worth, size=20, limit_s=10)
+        relaxed = relaxed_bound(requests, cards=2, worth=worth, size=20)
+        assert whole.bound - 1e-6 <= relaxed <= sum(worth)
+        assert relaxed < 1.15 * whole.bound
