@@ -50,9 +50,10 @@ MIX: Final = "uniform"
 SEED: Final = 0
 _REQUESTS: Final = re.compile(r"^apiserver_request_total{(.*)} (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
-_READS: Final = frozenset({"GET", "LIST", "WATCH", "CONNECT"})
+_OF_INFORMERS: Final = frozenset({"LIST", "WATCH"})
+"""Requests of a part that starts, or whose watch has ended, whatever pods do."""
 _COUNTED: Final = frozenset({"pods", "resourceclaims", "resourceslices", "events"})
-"""Resources that are written for pods; what is written as time passes, such as leases, does not count."""
+"""Resources of which pods are the cause; what is written as time passes, such as leases, does not count."""
 
 
 class Layout(NamedTuple):
@@ -91,8 +92,8 @@ SCORES: Final = (
 )
 
 
-class Write(NamedTuple):
-    """A kind of request that changes objects."""
+class ApiRequest(NamedTuple):
+    """A kind of request to the API server."""
 
     resource: str
     """With its subresource: ``pods/binding``."""
@@ -105,7 +106,7 @@ class Comparison(NamedTuple):
     layout: Layout
     score: NodeScore
     course: Course
-    writes: Counter[Write]
+    requests: Counter[ApiRequest]
     calls: Counter[RequestOutcome]
     """Of the extender."""
 
@@ -144,7 +145,7 @@ class Comparison(NamedTuple):
 
     @property
     def slice_writes(self) -> int:
-        return sum(count for write, count in self.writes.items() if write.resource == "resourceslices")
+        return sum(count for request, count in self.requests.items() if request.resource == "resourceslices")
 
 
 async def compare(nodes: Sequence[Nodes], decisions: int) -> list[Comparison]:
@@ -182,27 +183,30 @@ async def _configured(cluster: Cluster, score: NodeScore) -> AsyncIterator[None]
 
 async def _replay(api: Api, system: System, layout: Layout, score: NodeScore, decisions: int) -> Comparison:
     offered = {"cards": layout.nodes.number * layout.nodes.cards, "seed": SEED, "requests": decisions}
-    writes, calls = await count_writes(api), count_calls()
+    requests, calls = await count_requests(api), count_calls()
     course = await system.play(loss_system.arrivals(mix=MIX, load=LOAD, **offered))
-    counted = Comparison(layout, score, course, await count_writes(api) - writes, count_calls() - calls)
+    counted = Comparison(layout, score, course, await count_requests(api) - requests, count_calls() - calls)
     say(f"{layout}, {score.name}: {counted.equal} of {counted.compared} decisions as the model's")
+    for each in counted.course.decisions:
+        if not counted.is_equal(each):
+            say(f"  {each.chosen} and not one of {score.find_best(each.candidates)}; expected: {each.expected}")
     return counted
 
 
-async def count_writes(api: Api) -> Counter[Write]:
-    """Return the requests that change objects which the API server has counted so far."""
-    return parse_writes((await api.request("GET", "/metrics"))["message"])
+async def count_requests(api: Api) -> Counter[ApiRequest]:
+    """Return what the API server has counted so far of the requests of which pods are the cause."""
+    return parse_requests((await api.request("GET", "/metrics"))["message"])
 
 
-def parse_writes(metrics: str) -> Counter[Write]:
-    """Return the requests that change objects in the API server's metrics."""
-    writes = Counter[Write]()
+def parse_requests(metrics: str) -> Counter[ApiRequest]:
+    """Return the requests of which pods are the cause, from the API server's metrics."""
+    requests = Counter[ApiRequest]()
     for text, value in _REQUESTS.findall(metrics):
         labels = dict(_LABEL.findall(text))
-        if labels["verb"] not in _READS and labels["resource"] in _COUNTED:
+        if labels["verb"] not in _OF_INFORMERS and labels["resource"] in _COUNTED:
             resource = "/".join(filter(None, (labels["resource"], labels["subresource"])))
-            writes[Write(resource, labels["verb"])] += round(float(value))
-    return writes
+            requests[ApiRequest(resource, labels["verb"])] += round(float(value))
+    return requests
 
 
 def count_calls() -> Counter[RequestOutcome]:
@@ -221,7 +225,7 @@ HEADER: Final = (
     "CONTESTED",
     "EQUAL",
     "BY CHANCE",
-    "WRITES",
+    "REQUESTS",
     "SLICE WRITES",
     "EXTENDER CALLS",
     "MS",
@@ -240,7 +244,7 @@ def rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
             str(len(contested)),
             str(sum(map(each.is_equal, contested))),
             f"{each.by_chance:.0f} %",
-            f"{each.per_pod(each.writes.total()):.1f}",
+            f"{each.per_pod(each.requests.total()):.1f}",
             f"{each.per_pod(each.slice_writes):.2f}",
             f"{each.per_pod(each.calls.total()):.2f}",
             f"{median(each.milliseconds):.0f}",
@@ -251,10 +255,10 @@ REQUESTS_HEADER: Final = ("FOR EACH POD", *(score.name for score in SCORES))
 
 
 def request_rows(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
-    """Yield the requests for each pod of one layout: those that change objects, by kind, and those to the extender."""
-    writes = sum((each.writes for each in comparisons), Counter[Write]())
-    for write, _ in writes.most_common():
-        yield f"{write.verb} {write.resource}", *(f"{each.per_pod(each.writes[write]):.2f}" for each in comparisons)
+    """Yield the requests for each pod of one layout: those to the API server by kind, and those to the extender."""
+    total = sum((each.requests for each in comparisons), Counter[ApiRequest]())
+    for kind, _ in total.most_common():
+        yield f"{kind.verb} {kind.resource}", *(f"{each.per_pod(each.requests[kind]):.2f}" for each in comparisons)
     for outcome in RequestOutcome:
         if any(each.calls[outcome] for each in comparisons):
             yield f"extender: {outcome}", *(f"{each.per_pod(each.calls[outcome]):.2f}" for each in comparisons)
@@ -271,11 +275,11 @@ def _measured(found: Comparison, default: Comparison) -> Iterator[Row]:
     share = 100 * found.equal / found.compared
     yield Row(name=f"{what}: {found.compared} decisions as the model's", unit="%", samples=[share], goal=">= 99")
     yield Row(
-        name=f"{what}: writes for each pod",
+        name=f"{what}: requests for each pod",
         unit="",
-        samples=[found.per_pod(found.writes.total())],
+        samples=[found.per_pod(found.requests.total())],
         baseline_name=default.score.name,
-        baseline=[default.per_pod(default.writes.total())],
+        baseline=[default.per_pod(default.requests.total())],
     )
     yield Row(
         name=f"{what}: pod created to bound",

@@ -13,11 +13,11 @@ from tests.bench.node_decisions import (
     DEFAULT,
     NODE_CPUS,
     SCORES,
+    ApiRequest,
     Comparison,
     Layout,
-    Write,
     count_calls,
-    parse_writes,
+    parse_requests,
     request_rows,
     rows,
 )
@@ -30,8 +30,8 @@ def comparison(*decisions: Decision, refused: int = 0) -> Comparison:
     course = Course()
     course.decisions = list(decisions)
     course.answers = [("1g.10gb", True)] * len(decisions) + [("7g.80gb", False)] * refused
-    writes = Counter({Write("pods", "POST"): 6, Write("resourceslices", "PUT"): 3})
-    return Comparison(Layout(Nodes(3, 1)), DEFAULT, course, writes, Counter({RequestOutcome.SCORED: 2}))
+    requests = Counter({ApiRequest("pods", "POST"): 6, ApiRequest("resourceslices", "PUT"): 3})
+    return Comparison(Layout(Nodes(3, 1)), DEFAULT, course, requests, Counter({RequestOutcome.SCORED: 2}))
 
 
 def test_each_node_score_has_the_set_of_nodes_that_are_equal_for_the_scheduler() -> None:
@@ -68,7 +68,7 @@ def test_the_table_says_what_was_compared_and_counted() -> None:
     ]
 
 
-def test_requests_that_change_what_belongs_to_pods_are_found_in_the_api_servers_metrics() -> None:
+def test_requests_of_which_pods_are_the_cause_are_found_in_the_api_servers_metrics() -> None:
     metrics = """\
 # HELP apiserver_request_total [STABLE] Counter of apiserver requests
 apiserver_request_total{code="201",resource="pods",subresource="",verb="POST"} 7
@@ -76,13 +76,15 @@ apiserver_request_total{code="201",resource="pods",subresource="binding",verb="P
 apiserver_request_total{code="409",resource="resourceclaims",subresource="status",verb="PUT"} 1
 apiserver_request_total{code="200",resource="resourceclaims",subresource="status",verb="PUT"} 6
 apiserver_request_total{code="200",resource="pods",subresource="",verb="WATCH"} 3
+apiserver_request_total{code="200",resource="pods",subresource="",verb="GET"} 2
 apiserver_request_total{code="200",resource="leases",subresource="",verb="PUT"} 40
 apiserver_request_duration_seconds_count{resource="pods",subresource="",verb="POST"} 7
 """
-    assert parse_writes(metrics) == {
-        Write("pods", "POST"): 7,
-        Write("pods/binding", "POST"): 5,
-        Write("resourceclaims/status", "PUT"): 7,
+    assert parse_requests(metrics) == {
+        ApiRequest("pods", "POST"): 7,
+        ApiRequest("pods", "GET"): 2,
+        ApiRequest("pods/binding", "POST"): 5,
+        ApiRequest("resourceclaims/status", "PUT"): 7,
     }
 
 
