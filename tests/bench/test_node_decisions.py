@@ -16,6 +16,7 @@ from tests.bench.node_decisions import (
     ApiRequest,
     Comparison,
     Layout,
+    Replay,
     count_calls,
     parse_requests,
     request_rows,
@@ -30,8 +31,7 @@ def comparison(*decisions: Decision, refused: int = 0) -> Comparison:
     course = Course()
     course.decisions = list(decisions)
     course.answers = [("1g.10gb", True)] * len(decisions) + [("7g.80gb", False)] * refused
-    requests = Counter({ApiRequest("pods", "POST"): 6, ApiRequest("resourceslices", "PUT"): 3})
-    return Comparison(Layout(Nodes(3, 1)), DEFAULT, course, requests, Counter({RequestOutcome.SCORED: 2}))
+    return Comparison(Layout(Nodes(3, 1)), DEFAULT, course)
 
 
 def test_each_node_score_has_the_set_of_nodes_that_are_equal_for_the_scheduler() -> None:
@@ -55,16 +55,15 @@ def test_a_decision_equals_the_models_only_on_one_of_the_best_nodes_with_its_dev
 
 def test_the_table_says_what_was_compared_and_counted() -> None:
     found = comparison(Decision([LOW, HIGH], LOW, seconds=0.05), Decision([LOW, HIGH], HIGH, seconds=0.07), refused=1)
-    (row,) = rows([found])
-    assert row == (
-        "3 x 1 H100, CPU plentiful",
-        *("LeastAllocated", "3", "66.7 %", "1", "2", "1", "50 %"),
-        *("3.0", "1.00", "0.67", "60"),
-    )
-    assert list(request_rows([found])) == [
+    requests = Counter({ApiRequest("pods", "POST"): 6, ApiRequest("resourceslices", "PUT"): 3})
+    replay = Replay([found], requests, Counter({RequestOutcome.SCORED: 2}))
+    (row,) = rows([replay])
+    assert row == ("3 x 1 H100, CPU plentiful", "LeastAllocated", "3", "66.7 %", "1", "2", "1", "50 %", "60")
+    assert list(request_rows([replay])) == [
         ("POST pods", "2.00"),
         ("PUT resourceslices", "1.00"),
-        ("extender: scored", "0.67"),
+        ("all requests to the API server", "3.00"),
+        ("requests to the extender: scored", "0.67"),
     ]
 
 
