@@ -121,9 +121,9 @@ _FEW: Final = 8
 """Cards of which more seeds are affordable, and needed."""
 _WINDOW: Final = 500
 """Requests in one linear program, as in ``limits``: a second each."""
-_LARGE_WINDOW: Final = 3_000
-"""With a hundred cards, where 500 would all fit on the empty cards that a window begins with: a minute each, so one
-seed must do."""
+_LARGE_WINDOW: Final = 2_000
+"""With a hundred cards, where most of 500 would fit on the empty cards that a window begins with: half a minute each,
+so one seed must do."""
 _REMEMBERED: Final = 20_000
 """Nodes with what is held there, for which the first devices are known: some 20 MB."""
 
