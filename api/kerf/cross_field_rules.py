@@ -171,6 +171,12 @@ _SPEC_RULES: Final = (
             " || (has(self.cut) && self.cut == 'Whole')"
         ),
     ),
+    CrossFieldRule(
+        field="placement",
+        message="excludes cut: Monitor, whose devices take nothing from others",
+        holds=lambda spec: spec.placement is None or spec.cut != "Monitor",
+        cel="!has(self.placement) || !has(self.cut) || self.cut != 'Monitor'",
+    ),
     _is_text_of_config("apiVersion", "kerf.dev/v1alpha1"),
     _is_text_of_config("kind", "GpuConfig"),
     CrossFieldRule(

@@ -47,6 +47,7 @@ ClassCut: TypeAlias = Literal["Whole", "Partition", "Monitor"]
 Allocation: TypeAlias = Literal["Exclusive", "Shared"]
 PrepareTime: TypeAlias = Literal["AtStart", "BeforeBinding"]
 PreferredDevices: TypeAlias = Literal["Packed", "Spread"]
+ClassPlacement: TypeAlias = Literal["Packed", "Spread", "None"]
 PerNode: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=256)]
 """At most 256 placements: more than the partitions that the cards of a node can have at a time."""
 MaxPods: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=256)]
@@ -265,6 +266,11 @@ class ResourceClassSpec(Strict):
     prepare: PrepareTime = "AtStart"
     """Whether devices are prepared when the pod starts, or (BeforeBinding) before it is bound to the node, which tries
     another node when that fails (Kubernetes 1.36, KEP-5007). Applies to all claims on the devices of the class."""
+    placement: ClassPlacement | None = None
+    """Which node pods with claims of the class should get: Packed, where their partitions make the fewest others
+    impossible; Spread, where most of the class's devices are free; None, as the scheduler chooses without Kerf. Unset:
+    Packed where a scheduler asks Kerf's extender, else as the scheduler chooses. The condition Placement says whether
+    it is in effect."""
     sharing: GpuSharing | None = None
     """How containers share the device; an abbreviation of ``config.sharing`` of a GpuConfig. Only devices that do the
     strategy are allocated; while none of those published does, the class is not Ready."""

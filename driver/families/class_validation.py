@@ -97,6 +97,8 @@ def _unused_fields(spec: ResourceClassSpec, family: Family) -> Iterator[Problem]
         yield Problem("spec.allocation", f"Shared needs function: of device: {family.name} only functions have shares")
     if spec.device_metadata and not family.default_configuration:
         yield Problem("spec.deviceMetadata", f"is not for device: {family.name}, which has no configuration")
+    if spec.placement is not None and family.is_network_attached:
+        yield Problem("spec.placement", f"is not for device: {family.name}, whose devices belong to no node")
 
 
 def _unknown_minimums(spec: ResourceClassSpec, family: Family) -> Iterator[Problem]:

@@ -29,6 +29,7 @@ from kerf_dra.driver.families.class_validation import (
 )
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.shared import SHARED
 
 
 class NpuConfig(DeviceConfigBase, tag="NpuConfig"):
@@ -60,7 +61,7 @@ TPU: Final = replace(
     configurations={},
     default_configuration="",
 )
-FAMILIES: Final = {family.name: family for family in (GPU, FPGA, NPU, TPU)}
+FAMILIES: Final = {family.name: family for family in (GPU, FPGA, NPU, TPU, SHARED)}
 
 
 def spec_of(text: str) -> ResourceClassSpec:
@@ -88,6 +89,10 @@ MISTAKES: Final = [
     (
         "{device: tpu, deviceMetadata: true}",
         ["spec.deviceMetadata: is not for device: tpu, which has no configuration"],
+    ),
+    (
+        "{device: shared, placement: Packed}",
+        ["spec.placement: is not for device: shared, whose devices belong to no node"],
     ),
     (
         "{device: fpga, minimum: {memory: 1Gi, slot: 1, lut: 5}}",
@@ -156,7 +161,7 @@ def test_a_class_of_a_family_that_is_not_installed_is_answered_with_those_that_a
     with pytest.raises(FamilyNotInstalledError) as raised:
         checked("{device: dpu, profile: p}")
     assert [str(problem) for problem in raised.value.problems] == [
-        'spec.device: family "dpu" is not installed; installed: fpga, gpu, npu, tpu'
+        'spec.device: family "dpu" is not installed; installed: fpga, gpu, npu, shared, tpu'
     ]
 
 

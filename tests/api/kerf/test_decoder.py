@@ -151,6 +151,14 @@ MISTAKES: Final = [
         "{device: gpu, maxPods: 4}",
         [f"spec.maxPods: {NO_MAX_PODS}"],
     ),
+    (
+        "{device: gpu, placement: packed}",
+        ['spec.placement: "packed" is not one of "None", "Packed", "Spread"'],
+    ),
+    (
+        "{device: gpu, cut: Monitor, placement: Spread}",
+        ["spec.placement: excludes cut: Monitor, whose devices take nothing from others"],
+    ),
     ("{device: gpu, config: {}}", [NO_VERSION, NO_KIND]),
     ("{device: gpu, config: {kind: 7, apiVersion: kerf.dev/v1alpha1}}", [NO_KIND]),
     ("{device: gpu, config: {kind: GpuConfig}}", [NO_VERSION]),
@@ -235,6 +243,13 @@ def test_a_mistake_is_named_with_its_place(spec: str, said: list[str]) -> None:
 def test_null_means_unset() -> None:
     decoded = decode_resource_class(manifest("{device: gpu, cut: null, profile: null, models: null, sharing: null}"))
     assert decoded.spec == ResourceClassSpec(device="gpu")
+
+
+@pytest.mark.parametrize("placement", ["Packed", "Spread", "None"])
+def test_a_placement_is_a_word_also_where_it_is_none(placement: str) -> None:
+    """YAML's null is another value: ``placement: None`` asks for no preference, and a class without it has none."""
+    assert decode_resource_class(manifest(f"{{device: gpu, placement: {placement}}}")).spec.placement == placement
+    assert decode_resource_class(manifest("{device: gpu, placement: null}")).spec.placement is None
 
 
 def test_all_mistakes_are_told_at_once() -> None:
