@@ -12,11 +12,11 @@ from random import Random
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
-from kerf_dra.driver.controller.structured.placement.node_scores import score_nodes
-from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.publish_order import LoadState, publish_order, rank_placement
 from kerf_dra.driver.partitions.unit_map import get_unit_map
+from kerf_dra.driver.placement.node_scores import score_nodes
+from kerf_dra.driver.placement.placement_value import NodeRank
 from tests.bench import offline_optimum
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted

@@ -11,12 +11,12 @@ from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSlic
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
-from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.pool_compiler import CompiledPool, compile_pool
 from kerf_dra.driver.partitions.publish_order import PublishOrder, publish_order
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.placement.placement_value import NodeRank
 from tests.allocation.builders import claim, request
 from tests.bench import node_choice
 from tests.bench.node_choice import (

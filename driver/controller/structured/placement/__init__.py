@@ -15,9 +15,9 @@ HTTPS with client certificates, in every replica of the controller, leading or n
 
     {"Pod": {...}, "NodeNames": ["a", "b"]}  ->  [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 9}]
 
-Data flow: informers -> ``placement_index`` (the allocator over all nodes) -> ``placement_value`` (the rank of what a
-node would give) -> ``node_scores`` (ranks to scores, pure) -> ``scheduler_extender`` (one request) ->
-``extender_server`` (TLS and limits).
+Data flow: informers -> ``placement_index`` (the allocator over all nodes) -> ``kerf_dra.driver.placement`` (the rank
+of what a node would give, and the scores, pure) -> ``scheduler_extender`` (one request) -> ``extender_server`` (TLS and
+limits).
 
 What can go wrong, and what follows: the extender is stopped, slow or refuses: kube-scheduler ignores errors of
 ``prioritize`` and times out. The informers lag behind the scheduler, or slices are incomplete: a node gets a score for

@@ -17,8 +17,8 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, PoolIndex
 from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, InternedSlices, SliceCompactor
-from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank, PlacementValuer
 from kerf_dra.driver.kube.store import ObjectChange, Store
+from kerf_dra.driver.placement.placement_value import NodeRank, PlacementValuer
 from kerf_dra.driver.scheduling.extended_resources import expected_claim
 from kerf_dra.driver.scheduling.node_filter import node_view
 

@@ -19,9 +19,9 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.json_limits import make_readable
 from kerf_dra.api.wire import UndecodableObjectError
-from kerf_dra.driver.controller.structured.placement.node_scores import score_nodes
 from kerf_dra.driver.controller.structured.placement.placement_index import PlacementIndex
-from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank
+from kerf_dra.driver.placement.node_scores import score_nodes
+from kerf_dra.driver.placement.placement_value import NodeRank
 from kerf_dra.driver.runtime import metrics
 
 SCORING_S: Final = 0.1

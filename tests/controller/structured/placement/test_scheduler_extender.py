@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.driver.controller.structured.placement.node_scores import score_nodes
-from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank
 from kerf_dra.driver.controller.structured.placement.scheduler_extender import (
     MOST_NODES,
     SCORING_S,
     InvalidRequestError,
     decode_args,
 )
+from kerf_dra.driver.placement.node_scores import score_nodes
+from kerf_dra.driver.placement.placement_value import NodeRank
 from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.allocation.builders import claim, class_, device, partitioned, request
 from tests.controller.structured.placement.cluster import DRIVER, Cluster, body, claim_for, pod

@@ -9,7 +9,7 @@ have one score, and the scheduler's own scores decide among them.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank
+from kerf_dra.driver.placement.placement_value import NodeRank
 
 BEST_SCORE: Final = 10
 """The highest score that kube-scheduler takes from an extender (``MaxExtenderPriority``)."""

@@ -11,7 +11,6 @@ from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.allocation import AllocatedState, Features, NodeView, PoolIndex
 from kerf_dra.driver.allocation.pools.node_devices import NodeDevices
-from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank, PlacementValuer
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
@@ -19,6 +18,7 @@ from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Card, Geometry, Partition
 from kerf_dra.driver.partitions.publish_order import LoadState, rank_placement
 from kerf_dra.driver.partitions.unit_map import get_unit_map
+from kerf_dra.driver.placement.placement_value import NodeRank, PlacementValuer
 from tests.allocation.builders import device, partitioned
 from tests.fakes import published_slices as published
 
