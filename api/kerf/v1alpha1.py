@@ -267,10 +267,10 @@ class ResourceClassSpec(Strict):
     """Whether devices are prepared when the pod starts, or (BeforeBinding) before it is bound to the node, which tries
     another node when that fails (Kubernetes 1.36, KEP-5007). Applies to all claims on the devices of the class."""
     placement: ClassPlacement | None = None
-    """Which node pods with claims of the class should get: Packed, where their partitions make the fewest others
-    impossible; Spread, where most of the class's devices are free; None, as the scheduler chooses without Kerf. Unset:
-    Packed where a scheduler asks Kerf's extender, else as the scheduler chooses. The condition Placement says whether
-    it is in effect."""
+    """Which node pods with claims of the class should get: Packed, where their devices make the fewest others
+    impossible; Spread, where claims of the class hold the fewest devices; None, as the scheduler chooses without Kerf.
+    Unset: Packed where a scheduler asks Kerf's extender, else as the scheduler chooses. The condition Placement says
+    whether it is in effect."""
     sharing: GpuSharing | None = None
     """How containers share the device; an abbreviation of ``config.sharing`` of a GpuConfig. Only devices that do the
     strategy are allocated; while none of those published does, the class is not Ready."""

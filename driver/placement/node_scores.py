@@ -7,18 +7,18 @@ have one score, and the scheduler's own scores decide among them.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
-from kerf_dra.driver.placement.placement_value import NodeRank
-
+Rank: TypeAlias = tuple[int, int]
+"""The rank of a node; the lower one is better. Ranks of one pod are of one kind."""
 BEST_SCORE: Final = 10
 """The highest score that kube-scheduler takes from an extender (``MaxExtenderPriority``)."""
 
 
-def score_nodes(names: Iterable[str], ranks: Mapping[str, NodeRank]) -> dict[str, int]:
+def score_nodes(names: Iterable[str], ranks: Mapping[str, Rank]) -> dict[str, int]:
     """Return the score of each of ``names``; ``ranks`` are those of the nodes that have one.
 
-    >>> score_nodes(["a", "b", "c"], {"a": NodeRank(2, 8), "b": NodeRank(1, 8)})
+    >>> score_nodes(["a", "b", "c"], {"a": (2, 8), "b": (1, 8)})
     {'a': 9, 'b': 10, 'c': 0}
     """
     best_first = sorted(set(ranks.values()))

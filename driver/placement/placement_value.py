@@ -17,7 +17,7 @@ fuller, and therefore preferred.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -63,6 +63,7 @@ class PlacementValuer:
 
     def __init__(self) -> None:
         self._sets: WeakKeyDictionary[PoolTemplate, tuple[_CounterSet, ...]] = WeakKeyDictionary()
+        self._without_counters: WeakKeyDictionary[PoolTemplate, int] = WeakKeyDictionary()
 
     def rank(self, node_devices: NodeDevices, results: Iterable[AllocationResult]) -> NodeRank:
         """Return the rank of ``results``, an allocation of one pod on the node of ``node_devices``."""
@@ -97,11 +98,31 @@ class PlacementValuer:
             loss, free = loss + value.value - sets[set_].value(after).value, free + value.free
         return NodeRank(loss, free)
 
+    def count_free_units(self, node_devices: NodeDevices, drivers: Collection[str]) -> int:
+        """Return the free units of the cards of ``drivers`` on a node; a device without counters is one unit."""
+        free = 0
+        for view, usage in zip(node_devices.views, node_devices.usages, strict=True):
+            template = view.template
+            if template.driver not in drivers:
+                continue
+            free += (self._find_without_counters(template) & ~usage.held).bit_count()
+            for number, set_ in enumerate(self._counter_sets(template)):
+                remaining = usage.remaining[number]
+                free += 0 if remaining is None else set_.value(remaining).free
+        return free
+
+    def _find_without_counters(self, template: PoolTemplate) -> int:
+        """Return the bitset of the devices that consume no counters."""
+        found = self._without_counters.get(template)
+        if found is None:
+            found = sum(1 << index for index, uses in enumerate(template.uses) if not uses)
+            self._without_counters[template] = found
+        return found
+
     def _counter_sets(self, template: PoolTemplate) -> "tuple[_CounterSet, ...]":
         sets = self._sets.get(template)
         if sets is None:
-            assert template.counters is not None
-            count = len(template.counters.names)
+            count = len(template.counters.names) if template.counters is not None else 0
             sets = self._sets[template] = tuple(_CounterSet.of(template, number) for number in range(count))
         return sets
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from kerf_dra.api.core.v1 import Node
-from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.wire import projected_kind
@@ -123,7 +123,9 @@ class StructuredController:
         )
         self._placement: PlacementExtender | None = None
         if settings.extender is not None:
-            self._placement = _make_extender(client, features, settings.extender, self._nodes, self._device_classes)
+            self._placement = _make_extender(
+                client, features, settings.extender, self._nodes, self._device_classes, self._resource_classes
+            )
         fpga_slices = self._slices.get(FPGA.name)
         self._fpga_status = FpgaStatusWriter(
             client,
@@ -197,10 +199,13 @@ def _make_extender(
     settings: ExtenderSettings,
     nodes: Informer[Node],
     device_classes: Informer[DeviceClass],
+    resource_classes: Informer[ResourceClassObject],
 ) -> "PlacementExtender":
     from kerf_dra.driver.controller.structured.placement.app import PlacementExtender  # the allocator loads CEL
 
-    return PlacementExtender(client, features, settings, nodes=nodes, device_classes=device_classes)
+    return PlacementExtender(
+        client, features, settings, nodes=nodes, device_classes=device_classes, resource_classes=resource_classes
+    )
 
 
 def _compile_selector(expression: str) -> DevicePredicate:

@@ -6,6 +6,7 @@ from typing import Final
 import anyio.lowlevel
 
 from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
 from kerf_dra.api.wire import projected_kind
 from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, SliceCompactor
@@ -33,6 +34,7 @@ class PlacementExtender:
         *,
         nodes: Informer[Node],
         device_classes: Informer[DeviceClass],
+        resource_classes: Informer[ResourceClassObject],
     ) -> None:
         compactor = SliceCompactor()
         kinds = features.resource
@@ -43,13 +45,14 @@ class PlacementExtender:
         self._claims: Informer[ResourceClaim] = Informer(
             client, projected_kind(kinds.resource_claims, ResourceClaim, project_claim), on_change=self._on_claim
         )
-        self._used = (self._slices, self._claims, nodes, device_classes)
+        self._used = (self._slices, self._claims, nodes, device_classes, resource_classes)
         self.index = PlacementIndex(
             compactor,
             slices=self._slices.store,
             claims=self._claims.store,
             nodes=nodes.store,
             device_classes=device_classes.store,
+            resource_classes=resource_classes.store,
         )
         """What the handlers of the shared informers must update: ``on_node``."""
 

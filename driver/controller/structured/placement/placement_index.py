@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import Node, Pod
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
 from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
 from kerf_dra.api.model.metadata import ObjectMeta
@@ -18,7 +19,9 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, PoolIndex
 from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, InternedSlices, SliceCompactor
 from kerf_dra.driver.kube.store import ObjectChange, Store
-from kerf_dra.driver.placement.placement_value import NodeRank, PlacementValuer
+from kerf_dra.driver.placement.class_placement import PodPlacement, find_placements, find_pod_placement
+from kerf_dra.driver.placement.class_use import ClassUse
+from kerf_dra.driver.placement.node_ranks import NodeRanker, RankedNodes
 from kerf_dra.driver.scheduling.extended_resources import expected_claim
 from kerf_dra.driver.scheduling.node_filter import node_view
 
@@ -41,6 +44,7 @@ class PlacementIndex:
         claims: Store[ResourceClaim],
         nodes: Store[Node],
         device_classes: Store[DeviceClass],
+        resource_classes: Store[ResourceClassObject],
     ) -> None:
         """``compactor`` is the one with which ``slices`` are made; ``claims`` are what ``project_claim`` keeps."""
         self._compactor = compactor
@@ -48,7 +52,9 @@ class PlacementIndex:
         self._claims = claims
         self._nodes = nodes
         self._device_classes = device_classes
-        self._values = PlacementValuer()
+        self._resource_classes = resource_classes
+        self._use = ClassUse()
+        self._ranker = NodeRanker(self._use)
         self._allocator: ClusterAllocator | None = None
 
     def build(self) -> None:
@@ -60,6 +66,8 @@ class PlacementIndex:
             nodes=map(node_view, self._nodes.values()),
             claims=self._claims.values(),
         )
+        for claim in self._claims.values():
+            self._use.record(claim)
 
     def refresh(self) -> bool:
         """Work out some nodes that have changed, in some 20 ms, and return whether others are left."""
@@ -81,8 +89,10 @@ class PlacementIndex:
             return
         if change.new is None:
             self._allocator.remove_claim(change.ref)
+            self._use.remove(change.ref)
         elif change.old is None or change.old.status != change.new.status:
             self._allocator.set_claim(change.new)
+            self._use.record(change.new)
 
     def on_node(self, change: ObjectChange[Node]) -> None:
         """Apply the labels of a node."""
@@ -108,17 +118,22 @@ class PlacementIndex:
             found += [extended] if extended is not None else []
         return [claim for claim in found if claim.status.allocation is None]
 
+    def find_placement(self, claims: Sequence[ResourceClaim]) -> PodPlacement:
+        """Return the placement of the pod with ``claims``, as its ResourceClasses ask for now."""
+        return find_pod_placement(claims, find_placements(self._resource_classes.values()))
+
     def rank_nodes(
-        self, claims: Sequence[ResourceClaim], names: Iterable[str]
-    ) -> Iterator[tuple[tuple[str, ...], NodeRank]]:
+        self, claims: Sequence[ResourceClaim], placement: PodPlacement, names: Iterable[str]
+    ) -> Iterator[RankedNodes]:
         """Yield the rank of the nodes of ``names`` on which ``claims`` fit, equal nodes together.
 
         Nothing may change between two results: the caller does not await.
         """
         classes = {each.metadata.name: each for each in self._device_classes.values()}
         assert self._allocator is not None, "pods are scored once the lists have been read"
-        for each in self._allocator.allocate_on_each(claims, classes, budget=_BUDGET, nodes=frozenset(names)):
-            yield each.nodes, self._values.rank(each.node_devices, each.results)
+        yield from self._ranker.rank_nodes(
+            self._allocator, claims, classes, placement=placement, budget=_BUDGET, nodes=frozenset(names)
+        )
 
 
 def _has_extended_resources(pod: Pod) -> bool:

@@ -3,7 +3,8 @@
 The wire types are those of ``k8s.io/kube-scheduler/extender/v1``: ``ExtenderArgs`` in, ``HostPriorityList`` out. Go
 matches the names of fields whatever their case, so both ``NodeNames`` and ``nodenames`` are read.
 
-A pod without devices is answered from the request alone. Scoring stops after ``SCORING_S``: nodes that were not tried
+A pod without devices is answered from the request alone, and one whose classes ask for no preference without a search.
+Scoring stops after ``SCORING_S``: nodes that were not tried
 by then get the score 0. It runs in the event loop, because the allocator's state must not change meanwhile.
 """
 
@@ -20,8 +21,8 @@ from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.json_limits import make_readable
 from kerf_dra.api.wire import UndecodableObjectError
 from kerf_dra.driver.controller.structured.placement.placement_index import PlacementIndex
-from kerf_dra.driver.placement.node_scores import score_nodes
-from kerf_dra.driver.placement.placement_value import NodeRank
+from kerf_dra.driver.placement.class_placement import PodPlacement
+from kerf_dra.driver.placement.node_scores import Rank, score_nodes
 from kerf_dra.driver.runtime import metrics
 
 SCORING_S: Final = 0.1
@@ -49,6 +50,8 @@ class RequestOutcome(StrEnum):
     """All nodes on which the pod fits have scores."""
     NO_DEVICES = "no-devices"
     """The pod has no devices to allocate: every score is 0."""
+    NO_PREFERENCE = "no-preference"
+    """The pod's classes ask for ``placement: None``, or contradict each other: every score is 0."""
     UNKNOWN_CLAIM = "unknown-claim"
     """The informers do not show a claim of the pod yet: every score is 0."""
     LATE = "late"
@@ -101,22 +104,25 @@ class SchedulerExtender:
         scores = score_nodes(args.node_names, ranks)
         return msgspec.json.encode([_HostPriority(host, score) for host, score in scores.items()])
 
-    def _rank(self, args: ExtenderArgs) -> tuple[dict[str, NodeRank], RequestOutcome]:
+    def _rank(self, args: ExtenderArgs) -> tuple[dict[str, Rank], RequestOutcome]:
         claims = self._index.find_unallocated(args.pod)
         if claims is None:
             return {}, RequestOutcome.UNKNOWN_CLAIM
         if not claims:
             return {}, RequestOutcome.NO_DEVICES
+        placement = self._index.find_placement(claims)
+        if placement.rule == "None":
+            return {}, RequestOutcome.NO_PREFERENCE
         with _seconds.time():
-            return self._rank_nodes(claims, args.node_names[:MOST_NODES])
+            return self._rank_nodes(claims, placement, args.node_names[:MOST_NODES])
 
     def _rank_nodes(
-        self, claims: Sequence[ResourceClaim], names: Sequence[str]
-    ) -> tuple[dict[str, NodeRank], RequestOutcome]:
+        self, claims: Sequence[ResourceClaim], placement: PodPlacement, names: Sequence[str]
+    ) -> tuple[dict[str, Rank], RequestOutcome]:
         ends_at = self._monotonic() + SCORING_S
-        ranks: dict[str, NodeRank] = {}
-        for equal, rank in self._index.rank_nodes(claims, names):
-            ranks |= dict.fromkeys(equal, rank)
+        ranks: dict[str, Rank] = {}
+        for ranked in self._index.rank_nodes(claims, placement, names):
+            ranks |= dict.fromkeys(ranked.nodes, ranked.rank)
             if self._monotonic() > ends_at:
                 return ranks, RequestOutcome.LATE
         return ranks, RequestOutcome.SCORED

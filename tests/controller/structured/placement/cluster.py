@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
 from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
 from kerf_dra.api.model.devices import ResourceSlice
@@ -58,8 +59,14 @@ class Cluster:
         self.nodes: Store[Node] = Store()
         self.classes: Store[DeviceClass] = Store()
         self.classes.put(class_())
+        self.resource_classes: Store[ResourceClassObject] = Store()
         self.index = PlacementIndex(
-            self.compactor, slices=self.slices, claims=self.claims, nodes=self.nodes, device_classes=self.classes
+            self.compactor,
+            slices=self.slices,
+            claims=self.claims,
+            nodes=self.nodes,
+            device_classes=self.classes,
+            resource_classes=self.resource_classes,
         )
         self.extender = SchedulerExtender(self.index, monotonic=self._monotonic)
         self._numbers = itertools.count()
@@ -84,6 +91,15 @@ class Cluster:
         for slice_ in [each for each in self.stored.values() if each.spec.node_name == name]:
             del self.stored[slice_.metadata.name]
             self.index.on_slice(_remove(self.slices, self.compactor.compact(slice_)))
+
+    def set_placement(self, placement: str | None, name: str = "any", *, is_compiled: bool = True) -> None:
+        """Have a ResourceClass ask for ``placement``; Kerf has made its DeviceClass if ``is_compiled``."""
+        held = ResourceClassObject(
+            metadata=ObjectMeta(name=name),
+            spec={"device": "gpu"} | ({"placement": placement} if placement else {}),
+            status=ResourceClassStatus(device_class_name=name if is_compiled else None),
+        )
+        self.resource_classes.put(held)
 
     def set_claim(self, value: ResourceClaim) -> None:
         self.index.on_claim(_put(self.claims, project_claim(value)))

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.driver.controller.structured.placement.scheduler_extender import (
     MOST_NODES,
@@ -16,7 +17,7 @@ from kerf_dra.driver.controller.structured.placement.scheduler_extender import (
 from kerf_dra.driver.placement.node_scores import score_nodes
 from kerf_dra.driver.placement.placement_value import NodeRank
 from kerf_dra.driver.runtime.metrics import REGISTRY
-from tests.allocation.builders import claim, class_, device, partitioned, request
+from tests.allocation.builders import claim, class_, device, partitioned, request, slice_
 from tests.controller.structured.placement.cluster import DRIVER, Cluster, body, claim_for, pod
 
 
@@ -118,6 +119,104 @@ def test_devices_of_other_drivers_are_scored_too(cluster: Cluster) -> None:
 
 def _named(slice_: ResourceSlice, name: str) -> ResourceSlice:
     return replace(slice_, metadata=replace(slice_.metadata, name=name))
+
+
+SPREAD = "Spread"
+
+
+@pytest.mark.parametrize(
+    ("placement", "is_compiled", "expected"),
+    [
+        (None, True, {"a": 9, "b": 10, "c": 8}),
+        ("Packed", True, {"a": 9, "b": 10, "c": 8}),
+        (SPREAD, True, {"a": 8, "b": 9, "c": 10}),
+        ("None", True, {"a": 0, "b": 0, "c": 0}),
+        (SPREAD, False, {"a": 9, "b": 10, "c": 8}),  # the DeviceClass of this name is another program's
+    ],
+)
+def test_a_pod_is_scored_by_the_placement_that_its_class_asks_for(
+    cluster: Cluster, placement: str | None, is_compiled: bool, expected: dict[str, int]
+) -> None:
+    cluster.set_placement(placement, is_compiled=is_compiled)
+    cluster.set_claim(claim_for("1g.10gb", "new"))
+    assert cluster.scores(pod("new"), "a", "b", "c") == expected
+
+
+def test_a_class_that_asks_for_another_placement_is_followed_at_once(cluster: Cluster) -> None:
+    cluster.set_claim(claim_for("1g.10gb", "new"))
+    cluster.set_placement(SPREAD)
+    assert cluster.scores(pod("new"), "b", "c") == {"b": 9, "c": 10}
+    cluster.set_placement("Packed")
+    assert cluster.scores(pod("new"), "b", "c") == {"b": 10, "c": 9}
+
+
+def test_spread_pods_go_where_claims_of_their_class_hold_least_whatever_else_is_in_use(cluster: Cluster) -> None:
+    """``a`` is in use by the class ``any``, and ``c`` is empty; the class ``other`` has one device on ``c``."""
+    cluster.classes.put(class_("other"))
+    cluster.set_placement(SPREAD, "other")
+    cluster.allocate(_of_class(claim_for("1g.10gb", "held-c"), "other"), "c")
+    cluster.set_claim(_of_class(claim_for("1g.10gb", "new"), "other"))
+    assert cluster.scores(pod("new"), "a", "b", "c") == {"a": 9, "b": 10, "c": 8}
+    cluster.remove_claim(_of_class(claim_for("1g.10gb", "held-c"), "other"))
+    assert cluster.scores(pod("new"), "a", "b", "c") == {"a": 8, "b": 9, "c": 10}
+
+
+def test_equal_nodes_are_spread_over_though_one_search_serves_them_all(cluster: Cluster) -> None:
+    """``c`` and ``d`` have the same devices in use, ``c`` for another class."""
+    cluster.classes.put(class_("other"))
+    cluster.set_placement(SPREAD, "other")
+    cluster.add_node("d")
+    cluster.allocate(claim_for("2g.20gb", "held-c"), "c")
+    cluster.allocate(_of_class(claim_for("2g.20gb", "held-d"), "other"), "d")
+    cluster.set_claim(_of_class(claim_for("1g.10gb", "new"), "other"))
+    assert cluster.scores(pod("new"), "c", "d") == {"c": 10, "d": 9}
+
+
+def test_spread_whole_devices_of_another_driver_go_to_the_node_with_the_most_that_are_free(cluster: Cluster) -> None:
+    for name, count in (("x", 2), ("y", 3)):
+        devices = (device(f"gpu-{number}") for number in range(count))
+        cluster.add_node(name, slice_(*devices, name=f"whole-{name}", pool=name, node_name=name))
+    cluster.set_placement(SPREAD)
+    cluster.set_claim(claim(request("r", 'device.driver == "gpu.example.com"'), name="new"))
+    assert cluster.scores(pod("new"), "x", "y") == {"x": 9, "y": 10}
+
+
+def test_classes_of_one_pod_that_contradict_each_other_prefer_no_node(cluster: Cluster) -> None:
+    cluster.classes.put(class_("other"))
+    cluster.set_placement(SPREAD, "other")
+    cluster.set_claim(claim_for("1g.10gb", "one"))
+    cluster.set_claim(_of_class(claim_for("1g.10gb", "two"), "other"))
+    assert cluster.scores(pod("one", "two"), "a", "b", "c") == {"a": 8, "b": 9, "c": 10}, "one says nothing"
+    cluster.set_placement("Packed")
+    assert cluster.scores(pod("one", "two"), "a", "b", "c") == {"a": 0, "b": 0, "c": 0}
+
+
+def test_extended_resources_are_of_the_class_that_backs_them(cluster: Cluster) -> None:
+    selecting = class_("large", f'device.attributes["{DRIVER}"].profile == "1g.10gb"')
+    cluster.classes.put(replace(selecting, spec=replace(selecting.spec, extended_resource_name="example.com/small")))
+    cluster.set_placement(SPREAD, "large")
+    assert cluster.scores(pod(resources={"example.com/small": "1"}), "a", "b", "c") == {"a": 8, "b": 9, "c": 10}
+
+
+def _of_class(value: ResourceClaim, name: str) -> ResourceClaim:
+    """The claim, for devices of another class."""
+    requests = tuple(
+        replace(each, exactly=replace(each.exactly, device_class_name=name))
+        for each in value.spec.devices.requests
+        if each.exactly is not None
+    )
+    return replace(value, spec=replace(value.spec, devices=replace(value.spec.devices, requests=requests)))
+
+
+@pytest.mark.parametrize("placement", ["None", "Spread"])
+def test_a_pod_without_a_preference_is_answered_without_a_search(cluster: Cluster, placement: str) -> None:
+    cluster.set_placement(placement)
+    cluster.set_claim(claim_for("1g.10gb", "new"))
+    cluster.step_s = SCORING_S * 2
+    before = outcomes()
+    cluster.scores(pod("new"), "a", "b")
+    outcome = "no-preference" if placement == "None" else "late"
+    assert outcomes()[outcome] == before.get(outcome, 0) + 1
 
 
 @pytest.mark.parametrize(
