@@ -307,7 +307,7 @@ class ResourceClassStatus(Value):
     """The generation of the spec from which the status was computed."""
     conditions: tuple[Condition, ...] = ()
     """Accepted: the spec is valid. Ready: its DeviceClass exists. Matching: devices are published for it.
-    DevicePlugin: nodes may offer its extended resource."""
+    DevicePlugin: nodes may offer its extended resource. Placement: what it asks for is in effect."""
     size: str | None = None
     """A short description of the devices of a claim."""
     device_class_name: str | None = None
@@ -342,6 +342,10 @@ RESOURCE_CLASSES: Kind[ResourceClassObject] = identity_kind(
 
 DEVICE_PLUGIN: Final = "DevicePlugin"
 """The condition by which the controller lets nodes offer the extended resource of a class."""
+PLACEMENT: Final = "Placement"
+"""The condition that says whether the placement of a class is in effect."""
+EXTENDER_ACTIVE: Final = "ExtenderActive"
+"""The reason of this condition if schedulers ask Kerf's extender: it then prefers nodes for all pods with devices."""
 
 
 def config_to_parameters(config: DeviceConfigBase) -> JsonObject:

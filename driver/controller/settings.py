@@ -49,6 +49,8 @@ class Settings:
     """The period of reconciling every class, for changes without an event, such as a permission granted."""
     orphan_check_s: float = 60.0
     """The period of searching slices of deleted nodes; Kubernetes' own garbage collection takes seconds."""
+    exchange_s: float = 30.0
+    """The period of exchanging among replicas whether schedulers ask the extender: one read of the Lease each."""
     recheck_s: float = 30.0
     """The period, in classic DRA, of reconciling a scheduling context, or a claim without free devices; upstream's
     library has the same."""

@@ -69,6 +69,7 @@ class EmbeddedCluster:
             settle_s=0.01,
             orphan_check_s=self.orphan_check_s,
             resync_s=self.resync_s,
+            exchange_s=0.05,
             probes="127.0.0.1:0",
             extender=extender,
         )
@@ -349,3 +350,35 @@ async def test_each_replica_scores_nodes_by_what_is_published_and_allocated(
         await eventually(partial(are_scored, n1=9, n2=10))
         await cluster.admin.delete(NODES, "n2")
         await eventually(partial(are_scored, n1=10, n2=0))
+
+
+async def test_the_leader_says_in_the_status_that_another_replica_is_asked_by_a_scheduler(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    """The replica that is asked stands by. It may write the Lease, as each candidate, and nothing of classes."""
+    certificates = make_certificates(tmp_path / "tls")
+    tls = make_context(certificates, certificates)
+    ports = [free_port(), free_port()]
+    leading, waiting = (
+        ExtenderSettings(address=f"127.0.0.1:{port}", certificates=certificates.server) for port in ports
+    )
+
+    async def placement() -> str:
+        held = await cluster.resource_class("packed")
+        return next((each.reason for each in held.status.conditions if each.type == "Placement"), "")
+
+    async with cluster.controller("leader", leading):
+        await cluster.put_class("packed", {"device": "gpu", "placement": "Packed"})
+        await eventually(lambda: _has(placement(), lambda reason: reason == "ExtenderNotAsked"))
+        async with cluster.controller("other", waiting):
+
+            async def is_answered() -> bool:
+                try:
+                    return (await ask(ports[1], tls, body(pod(), "n1")))[0] == 200
+                except aiohttp.ClientConnectorError:
+                    return False
+
+            await eventually(is_answered)
+            await eventually(lambda: _has(placement(), lambda reason: reason == "ExtenderActive"))
+            lease = await cluster.admin.get(LEASES, LEASE.name, LEASE.namespace)
+            assert lease.spec.holder_identity == "leader"

@@ -136,7 +136,7 @@ def test_every_reason_of_conditions_and_events_is_listed() -> None:
         )
     ]
     listed = {word for table in tables for row in rows(table) for word in _WORD.findall(spans(row))}
-    conditions = {"Accepted", "Ready", "Matching", "DevicePlugin", "TolerationsInClaims", "Simulated"}
+    conditions = {"Accepted", "Ready", "Matching", "DevicePlugin", "Placement", "TolerationsInClaims", "Simulated"}
     conditions |= {"Verified", "Fetched", "Refused", "Published"}
     check("not in the page", reasons() - listed)
     check("not in the code", listed - reasons() - KUBERNETES - conditions)

@@ -12,22 +12,26 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.errors import KerfError
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.wire import projected_kind
 from kerf_dra.driver.controller.candidate import run_candidate
 from kerf_dra.driver.controller.projections import LABELED_NODES, share_selected_nodes
+from kerf_dra.driver.controller.repeated_writes import write_repeatedly
 from kerf_dra.driver.controller.settings import NAME, ExtenderSettings, Settings
 from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex, GroupedSlice
 from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
+from kerf_dra.driver.controller.structured.extender_activity import ExtenderActivity
 from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
 from kerf_dra.driver.controller.structured.matching_devices import DevicePredicate
 from kerf_dra.driver.controller.structured.orphaned_slices import OrphanedSliceCollector
@@ -93,6 +97,9 @@ class StructuredController:
         self._event_handlers = ClassEventHandlers(
             self._queue, caches, recount_s=settings.recount_s, settle_s=settings.settle_s
         )
+        self._activity: ExtenderActivity | None = None
+        if settings.extender is not None:
+            self._activity = ExtenderActivity(client, settings.lease, now=lambda: datetime.now(UTC))
         self._reconciler = ClassReconciler(
             client,
             features.resource.device_classes,
@@ -100,6 +107,7 @@ class StructuredController:
             families=families,
             described_types=lambda: self._fpga_status.device_types,
             compile_selector=_compile_selector,
+            extender=self._activity,
             events=self._events,
             now=lambda: datetime.now(UTC),
             monotonic=time.monotonic,
@@ -122,9 +130,15 @@ class StructuredController:
             now=lambda: datetime.now(UTC),
         )
         self._placement: PlacementExtender | None = None
-        if settings.extender is not None:
+        if settings.extender is not None and self._activity is not None:
             self._placement = _make_extender(
-                client, features, settings.extender, self._nodes, self._device_classes, self._resource_classes
+                client,
+                features,
+                settings.extender,
+                self._activity,
+                self._nodes,
+                self._device_classes,
+                self._resource_classes,
             )
         fpga_slices = self._slices.get(FPGA.name)
         self._fpga_status = FpgaStatusWriter(
@@ -148,11 +162,14 @@ class StructuredController:
         async with anyio.create_task_group() as group:
             if self._placement is not None:
                 group.start_soon(self._placement.run)  # in every replica: the scheduler may ask any
+                group.start_soon(self._follow_activity)
             await run_candidate(self._client, self._settings, self._events, informers, self._lead)
             group.cancel_scope.cancel()
 
     async def _lead(self) -> None:
         """Work as the leader, without end."""
+        with suppress(KerfError):  # tried again in every round
+            await self._exchange_activity()  # so that no class is reported as it was before a scheduler asked
         async with anyio.create_task_group() as group:
             group.start_soon(self._resync)
             group.start_soon(self._orphaned_slices.run)
@@ -182,6 +199,17 @@ class StructuredController:
         if self._placement is not None:
             self._placement.index.on_node(change)
 
+    async def _follow_activity(self) -> None:
+        """Report and read whether schedulers ask the extender, until cancelled."""
+        await write_repeatedly(
+            self._exchange_activity, what="whether schedulers ask the extender", interval_s=self._settings.exchange_s
+        )
+
+    async def _exchange_activity(self) -> None:
+        """Queue all classes if their placements are in effect from now on, or no longer. Raises ApiError."""
+        if self._activity is not None and await self._activity.exchange():
+            self._event_handlers.requeue_all()
+
     async def _resync(self) -> None:
         while True:
             self._event_handlers.requeue_all()
@@ -197,6 +225,7 @@ def _make_extender(
     client: Client,
     features: ApiFeatures,
     settings: ExtenderSettings,
+    activity: ExtenderActivity,
     nodes: Informer[Node],
     device_classes: Informer[DeviceClass],
     resource_classes: Informer[ResourceClassObject],
@@ -204,7 +233,13 @@ def _make_extender(
     from kerf_dra.driver.controller.structured.placement.app import PlacementExtender  # the allocator loads CEL
 
     return PlacementExtender(
-        client, features, settings, nodes=nodes, device_classes=device_classes, resource_classes=resource_classes
+        client,
+        features,
+        settings,
+        activity,
+        nodes=nodes,
+        device_classes=device_classes,
+        resource_classes=resource_classes,
     )
 
 

@@ -25,11 +25,12 @@ from typing import Final, TypeAlias
 from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.errors import InvalidDocumentError
 from kerf_dra.api.kerf.decoder import decode_resource_class_object
-from kerf_dra.api.kerf.v1alpha1 import GROUP, ResourceClass, ResourceClassObject
+from kerf_dra.api.kerf.v1alpha1 import GROUP, ResourceClass, ResourceClassObject, ResourceClassSpec
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 from kerf_dra.driver.controller.device_types import DeviceType
 from kerf_dra.driver.controller.structured.class_compiler import CompiledClass, compile_class
+from kerf_dra.driver.controller.structured.placement_verdict import PlacementFacts, PlacementVerdict, judge_placement
 from kerf_dra.driver.controller.structured.resource_names import DevicePluginVerdict, ResourceNames, judge_device_plugin
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.class_validation import FamilyNotInstalledError
@@ -63,6 +64,8 @@ class ClassSnapshot:
     """All device types that can exist."""
     resource_names: ResourceNames = ResourceNames()  # noqa: RUF009  (frozen)
     """The extended resources of the cluster's classes."""
+    placement: PlacementFacts = PlacementFacts()  # noqa: RUF009  (frozen)
+    """What can put the placement of the class into effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,8 @@ class ClassPlan:
     action: Action
     device_plugin: DevicePluginVerdict | None = None
     """Whether nodes may offer the class's extended resource; None: it has none, or is not accepted."""
+    placement: PlacementVerdict | None = None
+    """Whether the placement of the class is in effect; None: it has none, or is not accepted."""
 
 
 def plan_class(snapshot: ClassSnapshot, families: Mapping[str, Family]) -> ClassPlan:
@@ -127,7 +132,17 @@ def plan_class(snapshot: ClassSnapshot, families: Mapping[str, Family]) -> Class
         refusal=None,
         action=chosen,
         device_plugin=judge_device_plugin(resource_class, snapshot.resource_names),
+        placement=_judge_placement(resource_class.spec, families, snapshot.placement),
     )
+
+
+def _judge_placement(
+    spec: ResourceClassSpec, families: Mapping[str, Family], facts: PlacementFacts
+) -> PlacementVerdict | None:
+    """Return whether the placement is in effect; devices that take nothing from others, or of no node, have none."""
+    if spec.cut == "Monitor" or families[spec.device].is_network_attached:
+        return None
+    return judge_placement(spec.placement, facts)
 
 
 def owns(resource_class: ObjectMeta, device_class: DeviceClass) -> bool:

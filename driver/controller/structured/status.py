@@ -6,6 +6,7 @@
 | Ready | the DeviceClass is as the spec says | not accepted, name taken, not kept by the server, no device can do it |
 | Matching | published devices match | no device matches: the message names the faulty field |
 | DevicePlugin | nodes may offer the class's extended resource | another class has its name (absent: it has none) |
+| Placement | the placement that the class asks for is in effect | it is not (Unknown: no scheduler asks lately) |
 | TolerationsInClaims | claims must carry the class's tolerations, or those for monitor devices, themselves | (absent) |
 """
 
@@ -18,6 +19,7 @@ import yaml
 
 from kerf_dra.api.kerf.v1alpha1 import (
     DEVICE_PLUGIN,
+    PLACEMENT,
     MatchingDevices,
     ResourceClass,
     ResourceClassObject,
@@ -38,7 +40,7 @@ READY: Final = "Ready"
 MATCHING: Final = "Matching"
 TOLERATIONS: Final = "TolerationsInClaims"
 
-_OURS: Final = frozenset({ACCEPTED, READY, MATCHING, TOLERATIONS, DEVICE_PLUGIN})
+_OURS: Final = frozenset({ACCEPTED, READY, MATCHING, TOLERATIONS, DEVICE_PLUGIN, PLACEMENT})
 _SAID_BY_ACCEPTED: Final = frozenset({NOT_ACCEPTED, FamilyNotInstalledError.reason})
 """The reasons of Ready for which the event of Accepted is the only one."""
 
@@ -74,10 +76,11 @@ def build_status(
     conditions = [_accepted(plan), _ready(name, result, matched.unsupported), _matching(matched)]
     if plan.resource_class is not None and (request := _tolerant_request(plan.resource_class, plan.compiled)):
         conditions.append(_tolerations(request))
-    if (verdict := plan.device_plugin) is not None:
-        conditions.append(
-            Condition(type=DEVICE_PLUGIN, status=verdict.status, reason=verdict.reason, message=verdict.message)
-        )
+    for type_, verdict in ((DEVICE_PLUGIN, plan.device_plugin), (PLACEMENT, plan.placement)):
+        if verdict is not None:
+            conditions.append(
+                Condition(type=type_, status=verdict.status, reason=verdict.reason, message=verdict.message)
+            )
     is_there = plan.compiled is not None and isinstance(result, UpToDate)
     return ResourceClassStatus(
         observed_generation=held.metadata.generation,

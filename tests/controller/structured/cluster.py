@@ -19,6 +19,7 @@ from kerf_dra.api.wire import Kind
 from kerf_dra.driver.cel.compile import compile_selector
 from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches
+from kerf_dra.driver.controller.structured.extender_activity import ExtenderActivity
 from kerf_dra.driver.controller.structured.reconciler import ClassReconciler
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kube.assume_cache import AssumeCache
@@ -60,6 +61,8 @@ class Cluster:
     events: list[tuple[str, str, str, str]] = field(default_factory=list)
     seconds: float = 0.0
     """Time since START."""
+    extender: ExtenderActivity | None = None
+    """Whether schedulers ask the scheduler extender; None: it is disabled."""
 
     def __post_init__(self) -> None:
         self._version = 0
@@ -84,6 +87,7 @@ class Cluster:
             self._caches,
             families=FAMILIES,
             compile_selector=lambda expression: compile_selector(expression).matches,
+            extender=self.extender,
             events=self,
             now=lambda: START + timedelta(seconds=self.seconds),
             monotonic=lambda: self.seconds,

@@ -11,6 +11,7 @@ from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
 from kerf_dra.api.wire import projected_kind
 from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, SliceCompactor
 from kerf_dra.driver.controller.settings import ExtenderSettings
+from kerf_dra.driver.controller.structured.extender_activity import ExtenderActivity
 from kerf_dra.driver.controller.structured.placement.extender_server import ExtenderServer
 from kerf_dra.driver.controller.structured.placement.placement_index import PlacementIndex, project_claim
 from kerf_dra.driver.controller.structured.placement.scheduler_extender import SchedulerExtender
@@ -31,6 +32,7 @@ class PlacementExtender:
         client: Client,
         features: ApiFeatures,
         settings: ExtenderSettings,
+        activity: ExtenderActivity,
         *,
         nodes: Informer[Node],
         device_classes: Informer[DeviceClass],
@@ -39,6 +41,7 @@ class PlacementExtender:
         compactor = SliceCompactor()
         kinds = features.resource
         self._settings = settings
+        self._activity = activity
         self._slices: Informer[CompactSlice] = Informer(
             client, projected_kind(kinds.resource_slices, CompactSlice, compactor.compact), on_change=self._on_slice
         )
@@ -74,5 +77,5 @@ class PlacementExtender:
         self.index.build()
         while self.index.refresh():
             await anyio.lowlevel.checkpoint()
-        server = ExtenderServer(SchedulerExtender(self.index), self._settings.certificates)
+        server = ExtenderServer(SchedulerExtender(self.index, self._activity), self._settings.certificates)
         await server.serve(self._settings.address)

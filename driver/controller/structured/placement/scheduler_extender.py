@@ -20,6 +20,7 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.json_limits import make_readable
 from kerf_dra.api.wire import UndecodableObjectError
+from kerf_dra.driver.controller.structured.extender_activity import ExtenderActivity
 from kerf_dra.driver.controller.structured.placement.placement_index import PlacementIndex
 from kerf_dra.driver.placement.class_placement import PodPlacement
 from kerf_dra.driver.placement.node_scores import Rank, score_nodes
@@ -87,8 +88,11 @@ _names_decoder: Final = msgspec.json.Decoder(tuple[str, ...] | None)
 class SchedulerExtender:
     """Answers ``prioritize``."""
 
-    def __init__(self, index: PlacementIndex, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, index: PlacementIndex, activity: ExtenderActivity, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._index = index
+        self._activity = activity
         self._monotonic = monotonic
 
     def prioritize(self, body: bytes) -> bytes:
@@ -98,6 +102,7 @@ class SchedulerExtender:
         except InvalidRequestError:
             count_request(RequestOutcome.INVALID)
             raise
+        self._activity.note_asked()
         ranks, outcome = self._rank(args)
         count_request(outcome)
         _scores.inc(len(ranks))

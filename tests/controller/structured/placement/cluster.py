@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,16 +15,21 @@ from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.metadata import ObjectMeta, ObjectT
+from kerf_dra.api.wire import Kind
 from kerf_dra.driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
 from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, SliceCompactor
+from kerf_dra.driver.controller.settings import LEASE
+from kerf_dra.driver.controller.structured.extender_activity import ExtenderActivity
 from kerf_dra.driver.controller.structured.placement.placement_index import PlacementIndex, project_claim
 from kerf_dra.driver.controller.structured.placement.scheduler_extender import SchedulerExtender
+from kerf_dra.driver.kube.http.errors import NotFoundError
 from kerf_dra.driver.kube.store import ObjectChange, Store
 from tests.allocation.builders import claim, class_, request
 from tests.fakes import published_slices as published
 
 DRIVER = "gpu.kerf.dev"
 H100 = "h100-80gb-sxm"
+START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 
 def claim_for(profile: str, name: str, count: int = 1) -> ResourceClaim:
@@ -40,6 +46,16 @@ def pod(*claims: str, resources: Mapping[str, str] | None = None, templated: Seq
         "spec": {"containers": [{"name": "c", "resources": {"limits": resources or {}}}], "resourceClaims": entries},
         "status": {"resourceClaimStatuses": made},
     }
+
+
+class NoLeases:
+    """An API server without any Lease."""
+
+    async def get(self, kind: Kind[ObjectT], name: str, namespace: str = "") -> ObjectT:
+        raise NotFoundError("GET", 404, "NotFound", f"{namespace}/{name}")
+
+    async def update(self, kind: Kind[ObjectT], value: ObjectT, *, subresource: str = "") -> ObjectT:
+        raise NotFoundError("PUT", 404, "NotFound", str(value.ref))
 
 
 @dataclass
@@ -68,7 +84,8 @@ class Cluster:
             device_classes=self.classes,
             resource_classes=self.resource_classes,
         )
-        self.extender = SchedulerExtender(self.index, monotonic=self._monotonic)
+        self.activity = ExtenderActivity(NoLeases(), LEASE, now=lambda: START)
+        self.extender = SchedulerExtender(self.index, self.activity, monotonic=self._monotonic)
         self._numbers = itertools.count()
 
     def _monotonic(self) -> float:
