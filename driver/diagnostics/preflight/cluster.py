@@ -14,6 +14,7 @@ from kerf_dra.api.resource.registry import VERSIONS
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
 from kerf_dra.driver.diagnostics.preflight.allocations import CHECK as ALLOCATIONS
 from kerf_dra.driver.diagnostics.preflight.allocations import check_allocations
+from kerf_dra.driver.diagnostics.preflight.class_placements import check_class_placements
 from kerf_dra.driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
 from kerf_dra.driver.diagnostics.preflight.container_runtime import check_versions
 from kerf_dra.driver.diagnostics.preflight.memory import CHECK as MEMORY
@@ -382,6 +383,11 @@ def _check_extended_resources(facts: ClusterFacts) -> Iterator[CheckResult]:
         yield ok(_RESOURCES, "no ResourceClass offers an extended resource by the device plugin interface")
 
 
+def _check_class_placements(facts: ClusterFacts) -> Iterator[CheckResult]:
+    if not isinstance(facts.classes, Unread):  # said by the check of extended resources
+        yield from check_class_placements(facts.classes, is_classic=facts.is_classic)
+
+
 def check_clock(skew_s: float | None) -> CheckResult:
     """Check the difference between the API server's clock and this machine's."""
     if skew_s is None:
@@ -413,5 +419,6 @@ _CHECKS: Final[Sequence[Callable[[ClusterFacts], Iterator[CheckResult]]]] = (
     _check_taint_rules,
     _check_memory,
     _check_extended_resources,
+    _check_class_placements,
     _check_clock,
 )

@@ -165,5 +165,15 @@ def offering_class(*, refusal: str = "") -> ResourceClassObject:
     )
 
 
+def placed_class(placement: str | None, status: str = "", message: str = "it is so") -> ResourceClassObject:
+    """A class that asks for ``placement``, with the condition Placement of ``status``; empty: it has none."""
+    verdict = Condition(type="Placement", status=status, reason="Because", message=message)
+    return ResourceClassObject(
+        metadata=ObjectMeta(name="small"),
+        spec={"device": "gpu", "placement": placement},
+        status=ResourceClassStatus(conditions=(verdict,) if status else ()),
+    )
+
+
 def with_card(**changes: Any) -> tuple[HardwareFacts, ...]:
     return (replace(HARDWARE, cards=(replace(CARD_FACTS, **changes),)),)

@@ -29,6 +29,7 @@ from tests.diagnostics.preflight.facts import (
     definition,
     node,
     offering_class,
+    placed_class,
     publish_many,
     published,
     taint_rule,
@@ -60,6 +61,30 @@ def test_where_drivers_allocate_no_resource_is_offered() -> None:
     report = check_cluster(replace(CLUSTER, **{**OLD, "classes": (offering_class(),), "slices": ()}))
     [said] = [result.message for result in report.results if result.check == "extended-resources"]
     assert said.endswith("drivers allocate in this cluster (classic DRA)")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "expected"),
+    [
+        ("Packed", "True", "ResourceClass small asks for placement: Packed: it is so"),
+        ("Spread", "True", "ResourceClass small asks for placement: Spread: it is so"),
+        ("None", "True", "no ResourceClass asks for nodes to be preferred (placement: Packed or Spread)"),
+        (None, "", "no ResourceClass asks for nodes to be preferred (placement: Packed or Spread)"),
+        ("packed", "", "no ResourceClass asks for nodes to be preferred (placement: Packed or Spread)"),
+    ],
+)
+def test_a_placement_that_is_in_effect_or_that_no_class_asks_for_is_no_complaint(
+    asked: str | None, status: str, expected: str
+) -> None:
+    report = check_cluster(replace(CLUSTER, classes=(placed_class(asked, status),)))
+    assert not complaints(report)
+    assert [result.message for result in report.results if result.check == "class-placements"] == [expected]
+
+
+def test_where_drivers_allocate_no_placement_has_an_effect() -> None:
+    report = check_cluster(replace(CLUSTER, **{**OLD, "classes": (placed_class("Packed"),), "slices": ()}))
+    [said] = [result.message for result in complaints(report) if result.check == "class-placements"]
+    assert said.endswith("which has no effect where drivers allocate (classic DRA)")
 
 
 OLD: dict[str, Any] = {
@@ -102,6 +127,18 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
         "warning extended-resources: no node offers kerf.dev/small of ResourceClass small: the name is taken",
     ),
     ({"definitions": FORBIDDEN}, "warning definitions: CustomResourceDefinitions cannot be read: GET /x"),
+    (
+        {"classes": (placed_class("None", "True"), placed_class("Packed", "False", "not in effect: why"))},
+        "warning class-placements: ResourceClass small asks for placement: Packed: not in effect: why",
+    ),
+    (
+        {"classes": (placed_class(None), placed_class("Spread", "Unknown", "no scheduler has asked"))},
+        "warning class-placements: ResourceClass small asks for placement: Spread: no scheduler has asked",
+    ),
+    (
+        {"classes": (placed_class("Packed"),)},
+        "warning class-placements: ResourceClass small asks for placement: Packed, and the controller has not said",
+    ),
     ({"definitions": {"resourceclasses.kerf.dev": None}}, "warning definitions: Kerf's kinds are not installed"),
     (
         {"definitions": dict.fromkeys(CLASSIC_KINDS) | {CLASSIC_KINDS[0]: definition("v1alpha1")}},
