@@ -57,6 +57,7 @@ from kerf_dra.api.wire import UndecodableObjectError, dec_hook, enc_hook
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 from kerf_dra.driver.diagnostics.devices.runtime_messages import find_device_failure
+from kerf_dra.driver.placement.class_placement import read_placement
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "ClusterDump"
@@ -371,11 +372,14 @@ def _taint_rule(rule: DeviceTaintRule) -> DeviceTaintRule:
 
 
 def _resource_class(class_: ResourceClassObject) -> ResourceClassObject:
-    """Return the class with what its controller says of it, without its spec."""
+    """Return the class with what its controller says of it, and of its spec the placement only."""
     status = ResourceClassStatus(
-        observed_generation=class_.status.observed_generation, conditions=class_.status.conditions
+        observed_generation=class_.status.observed_generation,
+        conditions=class_.status.conditions,
+        device_class_name=class_.status.device_class_name,
     )
-    return _replace(_bare(class_), spec={}, status=status)
+    placement = read_placement(class_.spec)
+    return _replace(_bare(class_), spec={"placement": placement} if placement else {}, status=status)
 
 
 def _event(event: Event) -> Event:

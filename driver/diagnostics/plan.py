@@ -1,8 +1,9 @@
 """``kerf plan``: a dry run that places workloads, counts how many more would fit, and which partition sizes remain.
 
-Pods are placed one after the other, each on the first node by name on which it fits, on the devices that the
-scheduler's first-fit allocation takes there. Where several nodes fit, kube-scheduler chooses by scores that depend on
-CPU, memory and images, which are not modeled here: restrict the plan to one node to see what happens on it. A node must
+Pods are placed one after the other, on the devices that the scheduler's first-fit allocation takes on their node. Where
+several nodes fit, kube-scheduler chooses by scores. Those of Kerf's extender are predicted where it is in effect
+(``node_preference``); those for CPU, memory and images are not modeled, so that of equal nodes the first by name is
+taken: restrict the plan to one node to see what happens on it. A node must
 have room for what a pod requests of CPU, memory and other counted resources, where it is known what nodes have left.
 """
 
@@ -10,11 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.kerf.v1alpha1 import ClassPlacement
 from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimStatus
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ObjectRef
@@ -27,6 +29,7 @@ from kerf_dra.driver.diagnostics.extended_resources.offered_resources import Res
 from kerf_dra.driver.diagnostics.feature_gates import find_unsupported
 from kerf_dra.driver.diagnostics.frag import count_sizes
 from kerf_dra.driver.diagnostics.node_fit import NodeFit
+from kerf_dra.driver.diagnostics.node_preference import ClusterPlacements, NodePreference
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.diagnostics.workload import Workload
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
@@ -60,6 +63,8 @@ class PlacedCopy:
     node: str
     fitting_nodes: int
     """The number of nodes on which the copy fits; 0 for copies after the first, for which only one node is sought."""
+    placement: str
+    """The placement by which the node is preferred, such as ``Packed``; empty: it is the first by name."""
     devices: tuple[PlannedDevice, ...]
     """The devices that are newly allocated."""
     resources: Mapping[str, int]
@@ -125,12 +130,16 @@ def plan_workloads(
     workloads: Sequence[Workload],
     *,
     copies: int = 1,
+    placements: Mapping[str, ClassPlacement | None] | None = None,
     passed_over: tuple[str, ...] = (),
     warnings: Sequence[str] = (),
     track: ProgressTracker = without_progress,
 ) -> PlanReport:
-    """Return where ``copies`` of all ``workloads``, in their order, would be placed on the nodes of ``cluster``."""
-    planner = _Planner(cluster, workloads)
+    """Return where ``copies`` of all ``workloads``, in their order, would be placed on the nodes of ``cluster``.
+
+    ``placements`` are those of classes that are only planned.
+    """
+    planner = _Planner(cluster, workloads, ClusterPlacements.find(cluster.state.resource_classes, placements))
     order = [position for _ in range(copies) for position, each in enumerate(workloads) for _ in range(each.replicas)]
     placed: list[PlacedCopy] = []
     tried: Counter[int] = Counter()
@@ -181,13 +190,22 @@ def _compare_sizes(before: ClusterIndex, after: ClusterIndex) -> Iterator[SizeCh
         yield SizeChange(model=each.model, size=each.size, before=each.free, after=remaining[each.model, each.size])
 
 
+class _Preferred(NamedTuple):
+    """The nodes to which a copy is limited, because they are preferred."""
+
+    rule: ClassPlacement
+    nodes: frozenset[str]
+
+
 class _Planner:
     """Places workloads one after the other; what is placed holds its devices from then on."""
 
-    def __init__(self, cluster: ClusterIndex, workloads: Sequence[Workload]) -> None:
+    def __init__(self, cluster: ClusterIndex, workloads: Sequence[Workload], placements: ClusterPlacements) -> None:
         self._cluster = cluster
+        self._placements = placements
         self._workloads = workloads
         self._allocator = cluster.build_allocator()
+        self._preference = NodePreference(cluster, self._allocator)
         self._shared: dict[ObjectRef, ResourceClaim] = {}
         """Shared claims that the plan has allocated."""
         self._nodes: dict[tuple[int, tuple[ObjectRef, ...]], frozenset[str]] = {}
@@ -210,6 +228,9 @@ class _Planner:
         pod, use = workload.pod, self._resource_use
         if pod is not None and workload.resources:
             nodes = frozenset(node for node in nodes if use.fits(pod, node))
+        placement, candidates = "", nodes
+        if preferred := self._find_preferred(unallocated, nodes):
+            placement, candidates = preferred.rule, preferred.nodes
         if unallocated:
             numbers = count()
             allocation = self._allocator.place(
@@ -217,7 +238,7 @@ class _Planner:
                 self._cluster.classes,
                 share_id=lambda: f"{unallocated[0].ref}#{next(numbers)}",
                 budget=self._cluster.budget,
-                nodes=nodes,
+                nodes=candidates,
             )
             if not isinstance(allocation, NodeAllocation):
                 return None
@@ -235,9 +256,18 @@ class _Planner:
             copy=copy,
             node=node,
             fitting_nodes=len(self._find_fitting(unallocated, nodes)) if copy == 1 else 0,
+            placement=placement,
             devices=tuple(self._take(workload, claims, results)),
             resources=workload.resources,
         )
+
+    def _find_preferred(self, claims: Sequence[ResourceClaim], nodes: frozenset[str]) -> "_Preferred | None":
+        """Return the node that is preferred for ``claims``; None: they fit on none, or none is preferred."""
+        placement = self._placements.of_pod(claims)
+        if not claims or not self._placements.is_in_effect(placement):
+            return None
+        found = self._preference.find_preferred(claims, placement, nodes)
+        return None if found is None else _Preferred(placement.rule, frozenset({found.name}))
 
     def _find_fitting(self, claims: Sequence[ResourceClaim], nodes: frozenset[str]) -> Collection[str]:
         cluster = self._cluster
@@ -259,6 +289,7 @@ class _Planner:
             copies += 1
         for claim in self.allocated[before:]:
             self._allocator.remove_claim(claim.ref)
+            self._preference.use.remove(claim.ref)
         del self.allocated[before:]
         for name, node, amount in self._taken[taken:]:
             self._resource_use.take(name, node, -amount)
@@ -279,7 +310,10 @@ class _Planner:
         return explain_misfit(after, subject, workload.pod, claims, staying=planned, track=track)
 
     def find_notes(self) -> Iterator[str]:
-        """Yield which sizes of the workloads are hardly meant, with the devices of their first copies."""
+        """Yield which placements are not in effect, and which sizes are hardly meant."""
+        for workload in self._workloads:
+            placement = self._placements.of_pod([each.claim for each in workload.claims])
+            yield from (f"{workload}: {text}" for text in self._placements.explain(placement))
         sizes = self._cluster.published_sizes
         allocated = {claim.ref: claim for claim in self.allocated}
         for workload in self._workloads:
@@ -368,6 +402,7 @@ class _Planner:
         for (claim, each), result in zip(unallocated, results, strict=True):
             holding = _replace(claim, status=ResourceClaimStatus(allocation=result))
             self._allocator.set_claim(holding)
+            self._preference.use.record(holding)
             self.allocated.append(holding)
             if each.is_shared:
                 self._shared[each.claim.ref] = holding

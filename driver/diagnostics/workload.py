@@ -16,7 +16,7 @@ from kerf_dra.api.core.scheduling import PodGroup, pod_group_kind
 from kerf_dra.api.core.v1 import PODS, Node, Pod, PodResourceClaim
 from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
 from kerf_dra.api.kerf.decoder import decode_resource_class
-from kerf_dra.api.kerf.v1alpha1 import ResourceClass
+from kerf_dra.api.kerf.v1alpha1 import ClassPlacement, ResourceClass
 from kerf_dra.api.manifests.claim_documents import convert_to_v1, is_claim_document
 from kerf_dra.api.manifests.documents import find_claim_lists, find_document_problems
 from kerf_dra.api.manifests.pod_documents import SPEC_PATHS
@@ -88,6 +88,8 @@ class ParsedManifests:
     workloads: tuple[Workload, ...]
     classes: tuple[DeviceClass, ...]
     """The classes of the manifests, compiled."""
+    placements: Mapping[str, ClassPlacement | None]
+    """What ResourceClasses of the manifests ask for, by name; None: nothing."""
     passed_over: tuple[str, ...]
     """Documents of kinds that are not planned."""
     warnings: tuple[str, ...]
@@ -153,6 +155,7 @@ def read_workloads(
     return ParsedManifests(
         workloads=tuple(workloads),
         classes=classes,
+        placements={each.metadata.name: each.spec.placement for each in found.resource_classes},
         passed_over=tuple(found.passed_over),
         warnings=(*found.warnings, *_warn_of_group_claims(found.groups)),
     )

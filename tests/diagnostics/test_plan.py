@@ -7,13 +7,24 @@ import pytest
 
 from kerf_dra.api.core.v1 import Taint
 from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
 from kerf_dra.driver.allocation import Budget
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.report import Verdict
 from kerf_dra.driver.diagnostics.plan import PlanReport, plan_workloads
-from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, node, parse, replace, slices, state
+from tests.fakes.cluster_states import (
+    allocate_claims,
+    claim,
+    gpu_cluster,
+    node,
+    parse,
+    placed_class,
+    replace,
+    slices,
+    state,
+)
 
 Document = dict[str, Any]
 
@@ -51,7 +62,11 @@ def plan_documents(now: ClusterState, *documents: Document, copies: int = 1, nam
     cluster = ClusterIndex(now)
     wanted = parse(cluster, *documents, namespace=namespace)
     return plan_workloads(
-        cluster.with_classes(wanted.classes), wanted.workloads, copies=copies, passed_over=wanted.passed_over
+        cluster.with_classes(wanted.classes),
+        wanted.workloads,
+        copies=copies,
+        placements=wanted.placements,
+        passed_over=wanted.passed_over,
     )
 
 
@@ -357,4 +372,86 @@ def test_claims_of_a_kind_that_is_not_planned_are_named(version: str, kind: str)
     assert wanted.passed_over == (f"{kind} d",)
     assert wanted.warnings == (
         f"{kind} d: spec.template.spec.resourceClaims: no {kind} is planned, so its claims are not counted",
+    )
+
+
+def half_used(*classes: ResourceClassObject) -> ClusterState:
+    """Three nodes with one H100 each, of which node-2 holds a 4g.40gb, with ResourceClasses."""
+    now = allocate_claims(gpu_cluster(3), claim("old", "4g-40gb"), on="node-2")
+    return replace(now, resource_classes=classes)
+
+
+SMALL = template("t", "1g-10gb"), pod("p", by_template("t"))
+
+# The classes, the nodes of three copies, and the placement by which they are chosen.
+PREFERRED: list[tuple[list[ResourceClassObject], list[str], str]] = [
+    ([], ["node-1", "node-1", "node-1"], ""),
+    ([placed_class("1g-10gb", None, "")], ["node-1", "node-1", "node-1"], ""),
+    ([placed_class("1g-10gb", "Packed")], ["node-2", "node-2", "node-2"], "Packed"),
+    ([placed_class("1g-10gb", "Spread")], ["node-1", "node-3", "node-2"], "Spread"),
+    ([placed_class("1g-10gb", "None", "True NoPreference")], ["node-1", "node-1", "node-1"], ""),
+    ([placed_class("1g-10gb", "Packed", "True Graded")], ["node-2", "node-2", "node-2"], "Packed"),
+    ([placed_class("1g-10gb", "Packed", "False ExtenderNotAsked")], ["node-1", "node-1", "node-1"], ""),
+    ([placed_class("1g-10gb", "Spread", "Unknown ExtenderNotAskedLately")], ["node-1", "node-1", "node-1"], ""),
+    # A scheduler that asks the extender asks for all pods, also those of classes that say nothing, or nothing yet.
+    ([placed_class("other", None)], ["node-2", "node-2", "node-2"], "Packed"),
+    ([placed_class("other", None), placed_class("1g-10gb", "Spread", "")], ["node-1", "node-3", "node-2"], "Spread"),
+]
+
+
+@pytest.mark.parametrize(("classes", "nodes", "placement"), PREFERRED)
+def test_nodes_are_chosen_by_the_rule_of_the_extender_where_it_is_in_effect(
+    classes: list[ResourceClassObject], nodes: list[str], placement: str
+) -> None:
+    answer = plan_documents(half_used(*classes), *SMALL, copies=3)
+    assert [each.node for each in answer.placed] == nodes
+    assert {each.placement for each in answer.placed} == {placement}
+    assert answer.placed[0].fitting_nodes == 3
+
+
+def test_what_was_counted_beyond_a_plan_is_taken_back_from_what_classes_hold() -> None:
+    """The number of further copies is found by placing them; the next workload is spread as if they were not there."""
+    now = half_used(placed_class("1g-10gb", "Spread"))
+    answer = plan_documents(now, *SMALL, template("u", "1g-10gb"), pod("q", by_template("u")))
+    assert [each.node for each in answer.placed] == ["node-1", "node-3"]
+    assert {each.demand: each.copies for each in answer.more}["Pod default/q"] == 15
+
+
+def test_a_class_of_the_documents_is_planned_with_its_placement_instead_of_the_clusters() -> None:
+    spec = {"device": "gpu", "profile": "1g.10gb", "placement": "Spread"}
+    mine = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": "1g-10gb"}, "spec": spec}
+    for held in ([placed_class("other", None)], [placed_class("1g-10gb", "Packed")]):
+        answer = plan_documents(half_used(*held), mine, *SMALL)
+        assert [(each.node, each.placement) for each in answer.placed] == [("node-1", "Spread")]
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (
+            [placed_class("1g-10gb", "Packed", "False ExtenderNotAsked")],
+            "Pod default/p: placement: Packed of 1g-10gb is not in effect: ExtenderNotAsked is why",
+        ),
+        (
+            [placed_class("1g-10gb", "Spread", "")],
+            (
+                "Pod default/p: placement: Spread of 1g-10gb is not in effect: the controller has not said that a "
+                "scheduler asks for it"
+            ),
+        ),
+        ([placed_class("1g-10gb", "None", "True NoPreference")], None),
+        ([placed_class("1g-10gb", "Packed")], None),
+        ([], None),
+    ],
+)
+def test_a_placement_that_is_not_in_effect_is_noted(classes: list[ResourceClassObject], said: str | None) -> None:
+    assert list(plan_documents(half_used(*classes), *SMALL).notes) == ([said] if said else [])
+
+
+def test_classes_of_one_pod_that_contradict_each_other_are_noted() -> None:
+    now = half_used(placed_class("1g-10gb", "Packed"), placed_class("2g-20gb", "Spread"))
+    answer = plan_documents(now, template("t", "1g-10gb", "2g-20gb"), pod("p", by_template("t")))
+    assert [(each.node, each.placement) for each in answer.placed] == [("node-1", "")]
+    assert answer.notes[0] == (
+        "Pod default/p: the classes 1g-10gb and 2g-20gb ask for different placements, so no node is preferred"
     )

@@ -21,6 +21,7 @@ from kerf_dra.api.core.v1 import (
     ResourceRequirements,
     Taint,
 )
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
 from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import (
@@ -130,6 +131,17 @@ def profile_class(profile: str) -> DeviceClass:
 
 WHOLE: Final = device_class("whole", f'device.driver == "{GPU.driver}" && {ATTRIBUTES}.cut == "whole"')
 CLASSES: Final = (*map(profile_class, ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")), WHOLE)
+
+
+def placed_class(name: str, placement: str | None, condition: str = "True ExtenderActive") -> ResourceClassObject:
+    """A ResourceClass that asks for ``placement``; empty ``condition``: it has no condition Placement."""
+    status, _, reason = condition.partition(" ")
+    said = Condition(type="Placement", status=status, reason=reason, message=f"not in effect: {reason} is why")
+    return ResourceClassObject(
+        metadata=ObjectMeta(name=name),
+        spec={"device": "gpu"} | ({"placement": placement} if placement else {}),
+        status=ResourceClassStatus(device_class_name=name, conditions=(said,) if condition else ()),
+    )
 
 
 def request(name: str, class_name: str, *selectors: str, **fields: Any) -> DeviceRequest:

@@ -121,6 +121,7 @@ def command(
         cluster,
         manifests.workloads,
         copies=copies,
+        placements=manifests.placements,
         passed_over=manifests.passed_over,
         warnings=manifests.warnings,
         track=Progress(),
@@ -266,7 +267,10 @@ def _placements(placed: Sequence[PlacedCopy], most: int) -> str:
 
 
 def _node(placed: PlacedCopy) -> str:
-    return f"{placed.node} (or {placed.fitting_nodes - 1} more)" if placed.fitting_nodes > 1 else placed.node
+    if placed.fitting_nodes <= 1:
+        return placed.node
+    others = placed.fitting_nodes - 1
+    return f"{placed.node} (preferred to {others} more)" if placed.placement else f"{placed.node} (or {others} more)"
 
 
 def _more(more: Headroom) -> str:
