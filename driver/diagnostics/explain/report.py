@@ -311,7 +311,8 @@ class WhyReport:
     warnings: tuple[str, ...] = ()
     """What the subject and its claims have that is legal and has no effect."""
     notes: tuple[str, ...] = ()
-    """The sizes that the subject's claims get, or would get, and that are hardly meant."""
+    """The sizes that the subject's claims get, or would get, and that are hardly meant; of one pod, which node is
+    preferred for it, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

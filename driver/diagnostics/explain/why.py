@@ -48,17 +48,25 @@ from kerf_dra.driver.diagnostics.explain.pod_start import (
     verdict_of_start,
 )
 from kerf_dra.driver.diagnostics.explain.pod_status import has_started, held_claims, is_in_order, scheduler_message
+from kerf_dra.driver.diagnostics.explain.preferred_node import describe_preferred_node
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Subject, Verdict, Victims, WhyReport
 from kerf_dra.driver.diagnostics.explain.victims import Candidate, find_victims
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
 
+_WITH_PREFERENCE: Final = frozenset({Verdict.FITS, Verdict.STARTING, Verdict.HAS_DEVICES})
+"""The verdicts on pods that have a node, or several to choose from, and no fault that matters more."""
 _NODES_INSTEAD: Final = 64
 """Other nodes that are tried for a pod that cannot start on its own: enough for a proposal in large clusters."""
 
 
-def explain_pod(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = without_progress) -> WhyReport:
-    """Return why the pod ``ref`` waits for devices. Raises QueryError when no such pod uses devices."""
+def explain_pod(
+    cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = without_progress, *, with_preference: bool = True
+) -> WhyReport:
+    """Return why the pod ``ref`` waits for devices. Raises QueryError when no such pod uses devices.
+
+    ``with_preference``: a note says which node is preferred, which takes a look at all nodes of the cluster.
+    """
     pod = cluster.pods.get(ref)
     if pod is None:
         ended = f"kubectl describe pod {ref.name} -n {ref.namespace} says how a pod has ended"
@@ -66,7 +74,8 @@ def explain_pod(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = 
     subject = Subject(kind="Pod", namespace=ref.namespace, name=ref.name)
     if cluster.state.classic is not None and pod.spec.resource_claims:
         return explain_classic_pod(cluster, cluster.state.classic, pod, subject)
-    return _Explainer(cluster, subject, pod, find_pod_claims(cluster, pod), track).explain()
+    claims = find_pod_claims(cluster, pod)
+    return _Explainer(cluster, subject, pod, claims, track, with_preference=with_preference).explain()
 
 
 def explain_claim(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = without_progress) -> WhyReport:
@@ -117,6 +126,7 @@ class _Explainer:
     claims: PodClaims
     track: ProgressTracker
     staying: frozenset[ObjectRef] = frozenset()
+    with_preference: bool = False
 
     def explain(self) -> WhyReport:
         pod = self.pod
@@ -352,8 +362,13 @@ class _Explainer:
             remedies=victims,
             remedies_searched=searched,
             warnings=tuple(self._find_warnings()),
-            notes=tuple(self._find_notes()),
+            notes=(*self._find_notes(), *self._find_preference(verdict, fitting)),
         )
+
+    def _find_preference(self, verdict: Verdict, fitting: tuple[str, ...]) -> Iterator[str]:
+        """Yield which node is preferred for a pod that fits, or was for one that has its devices without a fault."""
+        if self.pod is not None and self.with_preference and verdict in _WITH_PREFERENCE:
+            yield from describe_preferred_node(self.cluster, self.pod, self.claims.found, fitting)
 
     def _find_notes(self) -> Iterator[str]:
         sizes = self.cluster.published_sizes

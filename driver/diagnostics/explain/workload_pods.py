@@ -66,7 +66,9 @@ def _report(
 ) -> WorkloadReport:
     """Return the reports of ``pods``; ``in_order`` is the number of the subject's other pods with devices."""
     ordered = sorted(pods, key=lambda pod: pod.ref)
-    reports: list[WhyReport] = [explain_pod(cluster, pod.ref) for pod in track(ordered, "explaining pods")]
+    reports: list[WhyReport] = [
+        explain_pod(cluster, pod.ref, with_preference=False) for pod in track(ordered, "explaining pods")
+    ]
     waiting = [report for report in reports if report.verdict not in _IN_ORDER]
     total = len(reports) + in_order
     return WorkloadReport(
