@@ -92,7 +92,7 @@ def find_advice(
     affordable = (target for target in _find_targets(cards, model, size) if target.cost <= usable_units)
     for target in nsmallest(_MOST_TARGETS, affordable, key=lambda target: (target.cost, target.number)):
         published = target.card.published
-        groups = _group_claims(cluster, target.occupants)
+        groups = group_claims(cluster, target.occupants)
         device = device_name(published.card, target.partition)
         moves = _recreate(cluster, groups, published.id_of(device)) if _is_freed(target, groups) else None
         if moves is not None:
@@ -128,7 +128,7 @@ def _is_freed(target: _Target, groups: Iterable[Sequence[ResourceClaim]]) -> boo
     return unit_map.fits(spec, unit_map.free(staying))
 
 
-def _group_claims(cluster: ClusterIndex, refs: Iterable[ObjectRef]) -> list[tuple[ResourceClaim, ...]]:
+def group_claims(cluster: ClusterIndex, refs: Iterable[ObjectRef]) -> list[tuple[ResourceClaim, ...]]:
     """Return the claims ``refs``, grouped with all claims that share a pod with them; large groups first."""
     left, groups = sorted(refs), []
     while left:

@@ -1,12 +1,12 @@
 """``kerf frag``: the fragmentation of a cluster's cards, and which claims to recreate to free a large partition.
 
 The numbers follow from the geometry of the cards alone (``kerf_dra.driver.partitions.fragmentation``); every piece of
-advice has been tried with the allocator (``defragmentation``). Cards of other drivers, and of models whose geometry is
-not known, are reported by their shared counters (``counter_usage``).
+advice has been tried with the allocator (``defragmentation``), and so has what packing would gain (``packing``). Cards
+of other drivers, and of models whose geometry is not known, are reported by their shared counters (``counter_usage``).
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kerf_dra.driver.diagnostics.card_usage import CardUsage, DrawnDevices
@@ -14,6 +14,7 @@ from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures, measure_counters
 from kerf_dra.driver.diagnostics.defragmentation import SLOTS, WHOLE, Advice, find_advice
 from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.packing import PackedCluster, Packing, pack_claims
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.partitions.fragmentation import Fragmentation, fragmentation
 from kerf_dra.driver.scheduling.node_filter import node_view
@@ -50,6 +51,16 @@ class SizeFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackedSize:
+    """The number of partitions of one size that are free as claims are now, and if all were packed."""
+
+    model: str
+    size: str
+    as_now: int
+    packed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentationReport:
     """The document that ``kerf frag --output json`` prints; its field names are the format."""
 
@@ -66,6 +77,10 @@ class FragmentationReport:
     """The cards whose geometry is not known, of all drivers."""
     whole_devices: tuple[PoolFigures, ...]
     """The devices that consume no counters, of all drivers."""
+    packing: Packing | None
+    """What packing all claims would gain; None: it was not found out, or only some nodes are measured."""
+    packed_sizes: tuple[PackedSize, ...]
+    """The sizes of which more partitions would be free if all claims were packed."""
 
 
 def measure_fragmentation(
@@ -99,7 +114,10 @@ def measure_fragmentation(
         nodes={node.metadata.name: node_view(node) for node in cluster.nodes if node.metadata.name in nodes},
         consumed=cluster.all_holdings.allocated.consumed,
     )
+    packed = pack_claims(cluster, track) if not nodes else None
     return FragmentationReport(
+        packing=packed.figures if packed is not None else None,
+        packed_sizes=tuple(_compare_packed(packed)) if packed is not None else (),
         counter_sets=counter_sets,
         whole_devices=whole_devices,
         cards=tuple(_describe_card(card, each) for card, each in figures),
@@ -113,6 +131,14 @@ def measure_fragmentation(
 def count_sizes(cluster: ClusterIndex, nodes: Collection[str] = ()) -> tuple[SizeFigures, ...]:
     """Return how many partitions of each size are free on ``nodes``, or on all nodes if ``nodes`` is empty."""
     return _sum_sizes([(card, _measure(card)) for card in cluster.card_usages(nodes)])
+
+
+def _compare_packed(found: PackedCluster) -> Iterator[PackedSize]:
+    """Yield the sizes of which packing would free more."""
+    packed = {(each.model, each.size): each.free for each in count_sizes(found.packed)}
+    for each in count_sizes(found.as_now):
+        if (free := packed[each.model, each.size]) > each.free:
+            yield PackedSize(model=each.model, size=each.size, as_now=each.free, packed=free)
 
 
 def _measure(card: CardUsage) -> Fragmentation:

@@ -204,7 +204,8 @@ def test_plan_and_frag_print_documents(run: Run, idle: str, manifests: str) -> N
     assert document["placed"][0]["node"] == "node-2"
     _, out, _ = run("frag", "--from", idle, "-o", "yaml")
     document = yaml.safe_load(out)
-    assert list(document) == ["cards", "sizes", "advice", "no_advice", "unknown_cards", "counter_sets", "whole_devices"]
+    about = ["unknown_cards", "counter_sets", "whole_devices", "packing", "packed_sizes"]
+    assert list(document) == ["cards", "sizes", "advice", "no_advice", *about]
     assert document["cards"][0]["free"]["1g.10gb"] == 7
 
 

@@ -34,6 +34,8 @@ _WIDTH = 80
 """Columns of sentences and legends: the width of a terminal that has not been resized."""
 _SIZES = 8
 """Sizes listed of each model: a model has seven profiles, and the whole card."""
+_GAINS = 3
+"""Sizes of which packing would free more, the largest first: smaller ones follow from these."""
 _CARDS = 40
 """Cards listed as text; of larger clusters only those with stranded units are shown. ``-o wide`` lists all."""
 
@@ -81,6 +83,7 @@ def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
         yield format_table(("MODEL", "SIZE", "FREE", "OF"), rows)
         yield ""
         yield from _cards(answer.cards, most)
+        yield from _packing(answer)
     for advice in answer.advice:
         yield ""
         yield from _advice(advice)
@@ -175,6 +178,21 @@ def _cards(cards: tuple[CardFigures, ...], most: int) -> Iterator[str]:
         yield f"and {format_count(len(cards) - len(rows), 'card')} more; --output wide has them all"
     free, units = sum(each.free_units for each in cards), sum(each.units for each in cards)
     yield f"\n{free} of {units} units are free, {sum(each.stranded_units for each in cards)} of them stranded"
+
+
+def _packing(answer: FragmentationReport) -> Iterator[str]:
+    """Say what packing all claims would gain, by what waits, or else by the largest sizes that would be free."""
+    found = answer.packing
+    if found is None:
+        return
+    if (more := found.packed - found.as_now) > 0:
+        pods = format_count(found.fit_packed - found.fit_now, "more waiting pod")
+        yield from _wrapped(f"packed, {more} more of {found.units} units would be in use: {pods} would fit")
+    elif answer.packed_sizes:
+        gains = [f"{each.packed} {each.size} of {each.model} instead of {each.as_now}" for each in answer.packed_sizes]
+        yield from _wrapped(f"packed, more would be free: {list_names(list(reversed(gains)), _GAINS)}")
+    else:
+        yield from _wrapped("packed, nothing more would fit: the choice of nodes has cost no partition")
 
 
 def _advice(advice: Advice) -> Iterator[str]:
