@@ -35,7 +35,7 @@ def measure(now: ClusterState) -> FragmentationReport:
 
 def said(report: FragmentationReport) -> str:
     lines = unstyle("\n".join(_lines(report, 99))).splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("packed, "))
+    start = next(number for number, line in enumerate(lines) if line.startswith("packed"))
     return " ".join(line.strip() for line in _paragraph(lines[start:]))
 
 
@@ -75,7 +75,7 @@ def test_claims_that_are_packed_already_gain_nothing() -> None:
     now = allocate_claims(gpu_cluster(2), claim("a", "4g-40gb"), claim("b", "3g-40gb"))
     report = measure(now)
     assert report.packed_sizes == ()
-    assert said(report) == "packed, nothing more would fit: the choice of nodes has cost no partition"
+    assert said(report) == "packed in the order of publication, nothing more would fit"
 
 
 def test_a_pod_that_may_run_on_its_node_only_is_packed_there() -> None:

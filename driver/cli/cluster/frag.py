@@ -192,7 +192,7 @@ def _packing(answer: FragmentationReport) -> Iterator[str]:
         gains = [f"{each.packed} {each.size} of {each.model} instead of {each.as_now}" for each in answer.packed_sizes]
         yield from _wrapped(f"packed, more would be free: {list_names(list(reversed(gains)), _GAINS)}")
     else:
-        yield from _wrapped("packed, nothing more would fit: the choice of nodes has cost no partition")
+        yield from _wrapped("packed in the order of publication, nothing more would fit")
 
 
 def _advice(advice: Advice) -> Iterator[str]:
