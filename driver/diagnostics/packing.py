@@ -5,8 +5,8 @@ node that ``placement: Packed`` prefers (``kerf_dra.driver.placement``) of those
 claims of pods that wait come last. Claims of other drivers' devices stay, unless a pod has both.
 
 The result is no advice, because claims cannot be moved, but a measure: how much of what lies idle the choice of nodes
-has cost so far. Claims that come and go one by one are packed less well than all at once. On a node devices are taken in
-the order in which they are published now, which plugins would change after each claim: so the gain may be larger.
+has cost so far. Claims that come and go one by one are packed less well than all at once. On a node devices are taken
+in the order in which they are published now, which plugins would change after each claim: so the gain may be larger.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
