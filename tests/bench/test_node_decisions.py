@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank
 from kerf_dra.driver.controller.structured.placement.scheduler_extender import RequestOutcome, count_request
+from kerf_dra.driver.placement.placement_value import NodeRank
 from tests.bench.node_choice import Candidate, Nodes, with_best_rank, with_least_held, with_most_held
 from tests.bench.node_decisions import (
     CARD_SLICES,
