@@ -20,7 +20,7 @@ MAX_DRIVER: Final = 63
 """The most characters of a DRA driver's name (KEP-4381)."""
 MAX_PROPERTIES: Final = 32
 """The most attributes and capacities of a device, together (``k8s.io/api/resource/v1``, Kubernetes 1.33 to 1.37)."""
-FREE_PROPERTIES: Final = 5
+FREE_PROPERTIES: Final = 4
 """Of those, what a family leaves free for later versions and for attributes that Kubernetes adds."""
 
 CLASS_FIELDS: Final = frozenset({"profile", "minimum", "function", "sharing", "allocation", "config"})

@@ -43,7 +43,7 @@ from kerf_dra.driver.partitions.geometry import NOTHING, Card, Geometry, Partiti
 from kerf_dra.driver.partitions.publish_order import PublishOrder, publish_order
 from kerf_dra.driver.partitions.shared_devices import build_shared_device
 from kerf_dra.driver.partitions.slice_limits import MAX_DEVICES, MAX_SETS, CompileError, SliceLayout, check_pool
-from kerf_dra.driver.partitions.unit_map import quota_totals
+from kerf_dra.driver.partitions.unit_map import get_unit_map, quota_totals
 
 _NO_TAINTS: Final[Mapping[str, tuple[DeviceTaint, ...]]] = MappingProxyType({})
 _GEOMETRIES: Final = 256
@@ -104,7 +104,9 @@ def compile_pool(
     for card in cards:
         check_vocabulary(card, vocabulary)
     order = publish_order(cards, ()) if order is None else order
-    compiled = {partition: device for card in cards for partition, device in _devices(card, node, vocabulary, taints)}
+    compiled = {
+        partition: device for card in cards for partition, device in _devices(card, node, vocabulary, taints, order)
+    }
     unshared = [replace(partition, shared=False) for partition in shared]
     if len(order.partitions) != len(compiled) or not compiled.keys() >= {*order.partitions, *unshared}:
         raise CompileError(reason="the publish order was made for other cards")
@@ -164,20 +166,31 @@ def _monitor_device(card: Card, node: str, vocabulary: Vocabulary, taint: Device
 
 
 def _devices(
-    card: Card, node: str, vocabulary: Vocabulary, taints: Mapping[str, tuple[DeviceTaint, ...]]
+    card: Card, node: str, vocabulary: Vocabulary, taints: Mapping[str, tuple[DeviceTaint, ...]], order: PublishOrder
 ) -> Iterator[tuple[Partition, _CardDevice]]:
     common = card_attributes(card, node, vocabulary)
+    is_graded = v.ATTRIBUTE_LOSS_RANK in vocabulary.attributes
     for spec, consumed in zip(card.geometry.specs, _counters(card.geometry).consumed, strict=True):
         partition = spec.of(card.uuid)
         name = device_name(card, partition)
         device = Device(
             name=name,
-            attributes={**common, **partition_attributes(card, spec, vocabulary)},
+            attributes={
+                **common,
+                **partition_attributes(card, spec, vocabulary),
+                **(_grade(card, spec, order.losses.get(partition)) if is_graded else {}),
+            },
             capacity=capacities(spec, vocabulary),
             consumes_counters=(DeviceCounterConsumption(counter_set=card_name(card), counters=consumed),),
             taints=taints.get(name, ()),
         )
         yield partition, _CardDevice(card=card, device=device)
+
+
+def _grade(card: Card, spec: PartitionSpec, loss: int | None) -> dict[str, Attribute]:
+    """Return the rank of ``loss`` among those that partitions of its size can have; None, as the last: unavailable."""
+    losses = get_unit_map(card).list_losses(spec)
+    return {v.ATTRIBUTE_LOSS_RANK: Attribute.of(len(losses) - 1 if loss is None else losses.index(loss))}
 
 
 def _counter_set(card: Card, reserved: Collection[Partition]) -> CounterSet:

@@ -51,6 +51,8 @@ class PublishOrder:
     partitions: tuple[Partition, ...]
     available: frozenset[Partition]
     """The partitions that were free when the order was computed."""
+    losses: Mapping[Partition, int]
+    """The loss of each available partition at that time, by which ``lossRank`` grades devices (docs/placement.md)."""
 
 
 class PlacementRank(NamedTuple):
@@ -91,6 +93,8 @@ class _SizeOrder(NamedTuple):
     """The other available ones, with their ranks now, the best first."""
     unavailable: tuple[int, ...]
     """The numbers of the specs that do not fit now."""
+    losses: Mapping[int, int]
+    """The losses now of the available ones, by the numbers of their specs."""
 
 
 def publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> PublishOrder:
@@ -109,24 +113,31 @@ def publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> Publis
         for size, order in _order_card(unit_map, free, get_load_state(card)).items():
             by_size.setdefault(size, []).append((position, order))
     ordered: list[Partition] = []
-    available: list[Partition] = []
+    losses: dict[Partition, int] = {}
     for _, orders in sorted(by_size.items()):
-        found = [unit_maps[at].specs[number].of(cards[at].uuid) for at, number in _list_available(orders)]
-        available += found
+        by_position = dict(orders)
+        found = {
+            unit_maps[at].specs[number].of(cards[at].uuid): by_position[at].losses[number]
+            for at, number in _list_available(orders)
+        }
+        losses |= found
         ordered += found
         ordered += [
             unit_maps[at].specs[number].of(cards[at].uuid) for at, order in orders for number in order.unavailable
         ]
-    return PublishOrder(partitions=tuple(ordered), available=frozenset(available))
+    return PublishOrder(partitions=tuple(ordered), available=frozenset(losses), losses=losses)
 
 
-def needs_republish(old: PublishOrder, new: PublishOrder) -> bool:
+def needs_republish(old: PublishOrder, new: PublishOrder, *, with_losses: bool = False) -> bool:
     """Whether publishing ``new`` instead of ``old`` changes what a first-fit scheduler would choose now.
 
     Only the order among the partitions that are available now counts, but all of it, because claims that come at once
-    walk it. Claims of one size leave of its sequence what is the sequence then.
+    walk it. Claims of one size leave of its sequence what is the sequence then. ``with_losses``: devices say their
+    losses, so those of available partitions count too.
     """
     if frozenset(old.partitions) != frozenset(new.partitions):
+        return True
+    if with_losses and any(old.losses.get(each) != loss for each, loss in new.losses.items()):
         return True
     return [p for p in old.partitions if p in new.available] != [p for p in new.partitions if p in new.available]
 
@@ -138,9 +149,7 @@ def get_load_state(card: Card) -> LoadState:
 
 def rank_placement(unit_map: UnitMap, spec: PartitionSpec, free: FreeUnits, loaded: LoadState) -> PlacementRank:
     """Return the rank of ``spec``, which fits into ``free``, on a card with ``loaded``."""
-    left = unit_map.without(spec, free)
-    loss = unit_map.placement_value(free.mask) - unit_map.placement_value(left.mask)
-    return PlacementRank(_reload_rank(spec, loaded), loss, free.units)
+    return PlacementRank(_reload_rank(spec, loaded), unit_map.loss(spec, free), free.units)
 
 
 def _reload_rank(spec: PartitionSpec, loaded: LoadState) -> int:
@@ -189,7 +198,8 @@ def _order_size(
         for number, spec in fitting.items()
         if number not in reached
     )
-    return _SizeOrder(sequence, tuple(unreached), tuple(number for number in specs if number not in fitting))
+    losses = {number: unit_map.loss(spec, free) for number, spec in fitting.items()}
+    return _SizeOrder(sequence, tuple(unreached), tuple(number for number in specs if number not in fitting), losses)
 
 
 def _take_best_first(

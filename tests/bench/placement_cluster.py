@@ -237,7 +237,7 @@ class Node:
         if self._published:
             return self._published
         by_name = tuple(self.partitions[name] for name in sorted(self.partitions))
-        order = PublishOrder(partitions=by_name, available=frozenset(by_name))
+        order = PublishOrder(partitions=by_name, available=frozenset(by_name), losses={})
         name = pool_name(self.name, "gpu")
         return [
             compile_pool(

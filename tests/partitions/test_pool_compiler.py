@@ -104,6 +104,7 @@ def test_a_gpu_partition_as_it_is_published() -> None:
             "cudaDriverVersion": {"version": "0.0.0"},
             "cut": {"string": "partition"},
             "driverVersion": {"version": "570.86.15"},
+            "lossRank": {"int": 8},
             "model": {"string": "h100-80gb-sxm"},
             "mps": {"bool": False},
             "node": {"string": "node-1"},

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kerf_dra.api.kerf.v1alpha1 import GpuConfig
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_LOSS_RANK
 from kerf_dra.api.model.devices import Attribute
 from kerf_dra.api.model.names import DriverName
 from kerf_dra.driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
@@ -33,6 +34,11 @@ GPU: Final = Family(
             **COMMON_ATTRIBUTES,
             "profile": AttributeDefinition(
                 description="The MIG profile of a partition, such as 1g.10gb; empty for whole cards.", neutral=_TEXT
+            ),
+            ATTRIBUTE_LOSS_RANK: AttributeDefinition(
+                description="The rank of the placement among those of its profile on its model by what later claims "
+                "lose: 0 takes least, the last (8 of an H100's 1g.10gb) most. It changes with what is in use on the card.",
+                neutral=Attribute.of(0),
             ),
             "shared": AttributeDefinition(
                 description="Whether several claims may each hold a share of the memory (KEP-5075).", neutral=_NO

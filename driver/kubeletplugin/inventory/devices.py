@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from kerf_dra.api.errors import PermanentError
 from kerf_dra.api.model.device_attributes import (
     ATTRIBUTE_CUT,
+    ATTRIBUTE_LOSS_RANK,
     ATTRIBUTE_MODEL,
     ATTRIBUTE_SHARED,
     CUT_MONITOR,
@@ -255,7 +256,8 @@ def _build_pool(
     reserved = () if restrictions is None else _list_reserved(cards, restrictions)
     taken = taken if restrictions is None else (*taken, *restrictions.surveys.list_foreign(), *reserved)
     order = publish_order(cards, taken)
-    if previous is not None and not needs_republish(previous.inputs.order, order):
+    graded = ATTRIBUTE_LOSS_RANK in target.vocabularies[cards[0].kind].attributes
+    if previous is not None and not needs_republish(previous.inputs.order, order, with_losses=graded):
         order = previous.inputs.order
     backends = tuple(backend for _, backend in members)
     shareable = target.optional_devices.shareable
