@@ -1,4 +1,4 @@
-"""The attribute ``lossRank``: how much of what later claims could get a placement takes, as a rank that policies grade."""
+"""The attribute ``lossRank``: what later claims lose by a placement, as a rank."""
 
 from collections.abc import Sequence
 

@@ -36,8 +36,8 @@ GPU: Final = Family(
                 description="The MIG profile of a partition, such as 1g.10gb; empty for whole cards.", neutral=_TEXT
             ),
             ATTRIBUTE_LOSS_RANK: AttributeDefinition(
-                description="The rank of the placement among those of its profile on its model by what later claims "
-                "lose: 0 takes least, the last (8 of an H100's 1g.10gb) most. It changes with what is in use on the card.",
+                description="The rank of what later claims lose by the placement, among the losses of its profile on "
+                "its model: 0 is the least, and an H100's 1g.10gb has 0 to 8. It changes with what is in use there.",
                 neutral=Attribute.of(0),
             ),
             "shared": AttributeDefinition(
