@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, Final, Literal
 
-from kerf_dra.driver.local.apiserver.admission.validating_policies import ANONYMOUS, AdmissionAttributes, check_policies
+from kerf_dra.driver.local.apiserver.admission.policies import ANONYMOUS, AdmissionAttributes
+from kerf_dra.driver.local.apiserver.admission.validating_policies import check_policies
 from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
 from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 

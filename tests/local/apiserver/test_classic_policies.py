@@ -11,7 +11,7 @@ from kerf_dra.api.model.classic import MAX_CONSUMERS, ClassicAllocation
 from kerf_dra.api.resource import v1alpha2, v1alpha3
 from kerf_dra.api.resource.classic import ClassicKinds
 from kerf_dra.driver.local.apiserver.admission import validating_policies
-from kerf_dra.driver.local.apiserver.admission.validating_policies import AdmissionAttributes
+from kerf_dra.driver.local.apiserver.admission.policies import AdmissionAttributes
 from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
 from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 

@@ -25,7 +25,8 @@ from kerf_dra.driver.local.apiserver.admission.admission import (
     validate_admin_access,
     validate_admin_access_of_status,
 )
-from kerf_dra.driver.local.apiserver.admission.validating_policies import AdmissionAttributes, check_policies
+from kerf_dra.driver.local.apiserver.admission.policies import AdmissionAttributes
+from kerf_dra.driver.local.apiserver.admission.validating_policies import check_policies
 from kerf_dra.driver.local.apiserver.http.query_options import WriteOptions
 from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from kerf_dra.driver.local.apiserver.meta import managed_fields
