@@ -1,5 +1,6 @@
-"""Admission: the built-in admission plugins, ValidatingAdmissionPolicies, and CEL over plain JSON.
+"""Admission: the built-in admission plugins, admission policies, and CEL over plain JSON.
 
-``admission`` and ``validating_policies`` run between validation and storage of every write; ``cel`` also serves the
-validation rules of custom resources.
+``mutating_policies`` change what a client writes before the server completes and validates it; ``admission`` and
+``validating_policies`` run between validation and storage of every write. ``policies`` has what both kinds of policies
+share; ``cel`` also serves the validation rules of custom resources.
 """

@@ -93,6 +93,7 @@ class RequestHandler:
     def writer(self) -> ObjectWriter:
         return ObjectWriter(
             storage=self.storage,
+            served_kinds=self.served_kinds,
             clock=self.clock,
             uid=self.uid,
             random=self.random,

@@ -63,6 +63,8 @@ OTHER_KINDS: Final[Sequence[ResourceType]] = (
         for kind, version in (
             ("ValidatingAdmissionPolicy", define_version(merge_schema=merge_schemas.ADMISSION_POLICY, has_status=True)),
             ("ValidatingAdmissionPolicyBinding", define_version(merge_schema=merge_schemas.ADMISSION_POLICY_BINDING)),
+            ("MutatingAdmissionPolicy", define_version(merge_schema=merge_schemas.ADMISSION_POLICY)),
+            ("MutatingAdmissionPolicyBinding", define_version(merge_schema=merge_schemas.ADMISSION_POLICY_BINDING)),
         )
     ),
 )

@@ -9,6 +9,7 @@ the strategy prepares; managed fields are recorded; validation and admission. An
 written. Source: ``k8s.io/apiserver`` ``pkg/registry/rest`` and ``pkg/registry/generic/registry/store.go``.
 """
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +26,11 @@ from kerf_dra.driver.local.apiserver.admission.admission import (
     validate_admin_access,
     validate_admin_access_of_status,
 )
+from kerf_dra.driver.local.apiserver.admission.mutating_policies import apply_policies
 from kerf_dra.driver.local.apiserver.admission.policies import AdmissionAttributes
 from kerf_dra.driver.local.apiserver.admission.validating_policies import check_policies
 from kerf_dra.driver.local.apiserver.http.query_options import WriteOptions
+from kerf_dra.driver.local.apiserver.kinds.served_kinds import ServedKinds
 from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from kerf_dra.driver.local.apiserver.meta import managed_fields
 from kerf_dra.driver.local.apiserver.meta.documents import (
@@ -100,6 +103,7 @@ class ObjectWriter:
     """Creates and updates objects in one storage."""
 
     storage: Storage
+    served_kinds: ServedKinds
     clock: Callable[[], datetime]
     uid: Callable[[], str]
     random: random.Random
@@ -113,6 +117,7 @@ class ObjectWriter:
             message = "resourceVersion should not be set on objects to be created"
             raise ApiStatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)  # 500 without a reason, as upstream
         body, warnings = self._build_stored_body(request, document)
+        body = self._apply_policies(request, body, None)
         metadata = body["metadata"]
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = self._generate_name(metadata["generateName"])
@@ -149,6 +154,7 @@ class ObjectWriter:
         self._check_revision(request, old, wanted)
         body, warnings = self._build_stored_body(request, wanted)
         self._restore_unwritten(request, old.body, body)
+        body = self._apply_policies(request, body, old)
         metadata = body["metadata"]
         if request.operation == "Update":
             _set_or_drop(metadata, "managedFields", self._record_managers(request, old, body))
@@ -191,6 +197,18 @@ class ObjectWriter:
         canonicalize_quantities(body, version.strategy.quantities, type_.kind, version.name)
         version.strategy.default(body, format_time(self.clock()))
         return body, warnings
+
+    def _apply_policies(self, request: WriteRequest, body: JsonObject, old: StoredObject | None) -> JsonObject:
+        """Return a stored body as MutatingAdmissionPolicies change it, with the defaults of what they add.
+
+        Raises ApiStatusError: 422 when a policy fails, 400 when it adds a field that the kind does not have.
+        """
+        write = self._build_attributes(request, request.key, body, old)
+        changed = apply_policies(self.storage, self.served_kinds, write)
+        if changed == write.new:
+            return body
+        strict = dataclasses.replace(request, options=dataclasses.replace(request.options, field_validation="Strict"))
+        return self._build_stored_body(strict, changed)[0]
 
     def _generate_name(self, prefix: str) -> str:
         suffix = "".join(self.random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
@@ -288,17 +306,19 @@ class ObjectWriter:
         self, request: WriteRequest, key: ObjectKey, body: JsonObject, old: StoredObject | None
     ) -> None:
         """Raise ApiStatusError when a ValidatingAdmissionPolicy denies the write."""
-        check_policies(
-            self.storage,
-            AdmissionAttributes(
-                operation="CREATE" if old is None else "UPDATE",
-                resource=request.type.store,
-                version=request.version.name,
-                subresource=request.subresource,
-                key=key,
-                new=_to_wire(request, body),
-                old=None if old is None else _to_wire(request, old.body),
-            ),
+        check_policies(self.storage, self._build_attributes(request, key, body, old))
+
+    def _build_attributes(
+        self, request: WriteRequest, key: ObjectKey, body: JsonObject, old: StoredObject | None
+    ) -> AdmissionAttributes:
+        return AdmissionAttributes(
+            operation="CREATE" if old is None else "UPDATE",
+            resource=request.type.store,
+            version=request.version.name,
+            subresource=request.subresource,
+            key=key,
+            new=_to_wire(request, body),
+            old=None if old is None else _to_wire(request, old.body),
         )
 
     def _refuse(self, type_: ResourceType, name: str, errors: Iterable[FieldError]) -> None:
