@@ -53,6 +53,7 @@ MANIFESTS: Final[Mapping[str, Rendered]] = {
     "discovered/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="discovered"),
     "nvidia/mps-daemons.yaml": Rendered(["mps-daemons.yaml"], ["mpsDaemons.enabled=true"]),
     "early-loading/permissions.yaml": Rendered(["early-loading.yaml"], ["earlyLoading.enabled=true"]),
+    "graded-placement/policy.yaml": Rendered(["graded-placement.yaml"], ["gradedPlacement.enabled=true"]),
     "classic/permissions.yaml": Rendered(["classic-permissions.yaml"], ["classic.enabled=true"]),
     "classic/sharing-policy.yaml": Rendered(["classic-sharing-policy.yaml"], ["classic.enabled=true"]),
     **{

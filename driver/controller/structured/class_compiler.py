@@ -48,6 +48,11 @@ from kerf_dra.driver.families.class_validation import FamilyClass, check_class
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "kerf"
+PLACEMENT_LABEL: Final = "kerf.dev/placement"
+"""The label by which the policy of graded placement finds the DeviceClasses whose requests it rewrites
+(docs/placement.md): ``Packed``."""
+OWN_LABELS: Final = (MANAGED_BY_LABEL, PLACEMENT_LABEL)
+"""The labels that Kerf sets on its DeviceClasses, or removes from them."""
 MAX_EXPRESSION: Final = 10 * 1024
 """The most bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
 
@@ -156,7 +161,7 @@ def compile_class(
     device_class = DeviceClass(
         metadata=ObjectMeta(
             name=resource_class.metadata.name,
-            labels={MANAGED_BY_LABEL: MANAGED_BY},
+            labels={MANAGED_BY_LABEL: MANAGED_BY, **_label_placement(spec, family)},
             owner_references=(owner_reference(resource_class.metadata),),
         ),
         spec=DeviceClassSpec(
@@ -166,6 +171,18 @@ def compile_class(
         ),
     )
     return CompiledClass(driver=driver, device_class=device_class, requirements=requirements, size=_size(spec))
+
+
+def _label_placement(spec: ResourceClassSpec, family: Family) -> dict[str, str]:
+    """Return the label of a class whose claims are to be graded: packed partitions of one profile.
+
+    Ranks compare the placements of one profile. Of several, or beside whole cards, the largest would be the best
+    alternative, because it can be placed in one way only and so has rank 0. A share takes nothing more of a card where
+    its partition is shared already, but that partition is in use and has the last rank.
+    """
+    has_ranks = v.ATTRIBUTE_LOSS_RANK in family.attributes
+    of_one_profile = spec.profile is not None and spec.allocation == "Exclusive"
+    return {PLACEMENT_LABEL: "Packed"} if has_ranks and of_one_profile and spec.placement == "Packed" else {}
 
 
 def owner_reference(owner: ObjectMeta) -> OwnerReference:

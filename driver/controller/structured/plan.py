@@ -29,7 +29,7 @@ from kerf_dra.api.kerf.v1alpha1 import GROUP, ResourceClass, ResourceClassObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 from kerf_dra.driver.controller.device_types import DeviceType
-from kerf_dra.driver.controller.structured.class_compiler import CompiledClass, compile_class
+from kerf_dra.driver.controller.structured.class_compiler import OWN_LABELS, CompiledClass, compile_class
 from kerf_dra.driver.controller.structured.placement_verdict import PlacementFacts, PlacementVerdict, judge_placement
 from kerf_dra.driver.controller.structured.resource_names import DevicePluginVerdict, ResourceNames, judge_device_plugin
 from kerf_dra.driver.families.base import Family
@@ -191,7 +191,7 @@ def _has(current: DeviceClass, desired: DeviceClass) -> bool:
     labels = current.metadata.labels
     return (
         current.spec == desired.spec
-        and all(labels.get(name) == value for name, value in desired.metadata.labels.items())
+        and all(labels.get(name) == desired.metadata.labels.get(name) for name in OWN_LABELS)
         and set(desired.metadata.owner_references) <= set(current.metadata.owner_references)
     )
 

@@ -10,6 +10,7 @@ from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.metadata import ObjectT
 from kerf_dra.api.wire import Kind, to_builtins
 from kerf_dra.driver.controller.settings import NAME
+from kerf_dra.driver.controller.structured.class_compiler import OWN_LABELS
 from kerf_dra.driver.controller.structured.plan import (
     Action,
     NotInPlace,
@@ -100,7 +101,7 @@ def _merge_patch(current: DeviceClass, desired: DeviceClass, kind: Kind[DeviceCl
     return {
         "metadata": {
             "resourceVersion": current.metadata.resource_version,
-            "labels": desired.metadata.labels,
+            "labels": {**dict.fromkeys(OWN_LABELS), **desired.metadata.labels},
             "ownerReferences": to_builtins(owners_after(current, desired)),
         },
         "spec": {**dict.fromkeys(there), **wanted},

@@ -77,6 +77,29 @@ def test_a_class_says_in_a_few_words_what_it_gives(spec: Mapping[str, Any], size
     assert compiled(spec).size == size
 
 
+@pytest.mark.parametrize(
+    ("spec", "is_graded"),
+    [
+        ({"profile": "1g.10gb", "placement": "Packed"}, True),
+        ({"profile": "7g.80gb", "placement": "Packed"}, True),
+        ({"profile": "1g.10gb", "placement": "Spread"}, False),
+        ({"profile": "1g.10gb", "placement": "None"}, False),
+        ({"profile": "1g.10gb"}, False),
+        ({"profile": "1g.10gb", "placement": "Packed", "allocation": "Shared"}, False),
+        ({"minimum": {"memory": "18Gi"}, "placement": "Packed"}, False),
+        ({"minimum": {"memory": "18Gi"}, "placement": "Packed", "orWhole": True}, False),
+        ({"placement": "Packed"}, False),
+        ({"cut": "Whole", "placement": "Packed"}, False),
+        ({"device": "fpga", "function": "zstd", "placement": "Packed"}, False),
+    ],
+    ids=str,
+)
+def test_only_packed_partitions_of_one_profile_are_graded(spec: Mapping[str, Any], is_graded: bool) -> None:
+    """Of several profiles the largest would come first: a 7g.80gb has but one placement, whose rank is 0."""
+    labels = compiled({"device": "gpu", **spec}).device_class.metadata.labels
+    assert labels.get("kerf.dev/placement") == ("Packed" if is_graded else None)
+
+
 def test_every_selector_looks_at_the_driver_first() -> None:
     """Other drivers' devices lack our attributes, and a look at one that is missing fails a pod's whole scheduling."""
     expression = compiled({"device": "gpu", "minimum": {"memory": "18Gi"}}).expression

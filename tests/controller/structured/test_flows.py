@@ -120,6 +120,23 @@ async def test_drift_is_repaired_and_what_others_added_stays(drift: dict[str, An
     assert repaired["metadata"]["annotations"] == {"team": "a"}
 
 
+async def test_the_label_of_graded_placement_follows_the_class_and_that_of_another_client_stays() -> None:
+    cluster = Cluster()
+    managed = {"app.kubernetes.io/managed-by": "kerf"}
+    for placement, own in (
+        ("Packed", {"kerf.dev/placement": "Packed"}),
+        ("Spread", {}),
+        ("Packed", {"kerf.dev/placement": "Packed"}),
+    ):
+        cluster.put_class("small", {"device": "gpu", "profile": "1g.10gb", "placement": placement})
+        cluster.put_class("other", {"device": "gpu", "profile": "2g.20gb"})
+        await cluster.settle("small")
+        await cluster.settle("other")
+        labels = cluster.objects["DeviceClass", "small"]["metadata"]["labels"]
+        assert {name: value for name, value in labels.items() if value is not None} == {**managed, **own}
+        assert cluster.objects["DeviceClass", "other"]["metadata"]["labels"] == managed
+
+
 async def test_a_deleted_device_class_is_made_anew() -> None:
     cluster = Cluster()
     cluster.put_class("small", SMALL)

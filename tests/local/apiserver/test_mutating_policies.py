@@ -93,7 +93,7 @@ async def test_without_a_parameter_the_binding_decides(api: Api, action: str, st
     assert answer.body.get("data") == ({"a": "0"} if status == 201 else None)
 
 
-FAULTS = {
+FAULTS: dict[str, dict[str, Any]] = {
     "an expression that does not compile": {"mutations": [json_patch("nonsense(")]},
     "a field that the object lacks": {"mutations": [json_patch('[JSONPatch{op: "add", path: object.data.b}]')]},
     "a path that does not exist": {"mutations": [json_patch('[JSONPatch{op: "remove", path: "/data/b"}]')]},

@@ -27,6 +27,7 @@ EVERYTHING: Mapping[str, Any] = {
     "log": {"level": "debug", "format": "text"},
     "controller": {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]},
     "extender": {"enabled": True, "clusterIP": "10.96.0.77"},
+    "gradedPlacement": {"enabled": True},
     "plugin": {"check": True},
     "mpsDaemons": {"enabled": True},
     "networkPolicy": {"enabled": True},
