@@ -26,6 +26,10 @@ WARM_UP: Final = 3_000
 """As in the tables of one node; so are the seeds."""
 MIXES: Final = ("uniform", "small")
 LOAD: Final = 1.0
+_MAX_ALTERNATIVES: Final = 8
+"""``FirstAvailableDeviceRequestMaxSize``."""
+_HIGHEST_RANKS: Final = (0, 2)
+"""The highest ``lossRank`` of each alternative of a graded request but the last, which takes any."""
 
 
 class Candidate(NamedTuple):
@@ -38,6 +42,10 @@ class Candidate(NamedTuple):
     nothing else."""
     rank: NodeRank = NodeRank(0, 0)
     """The rank of the first device there, by which the extender scores nodes."""
+    alternative: int = 0
+    """The first alternative of a graded request that the node satisfies (``deploy/graded-placement``)."""
+    slices: int = 8
+    """Memory slices of all its cards."""
 
 
 Choice: TypeAlias = Callable[[Sequence[Candidate], Random], Candidate]
@@ -91,6 +99,32 @@ def with_best_rank(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     return with_least_held([candidates[int(at)] for at, score in scores.items() if score == best])
 
 
+def graded_plentiful(candidates: Sequence[Candidate], random: Random) -> Candidate:
+    """The choice of kube-scheduler by default for graded requests, where nodes have CPU for four times their slices."""
+    return _graded(candidates, random, cpus_of_slice=4)
+
+
+def graded_scarce(candidates: Sequence[Candidate], random: Random) -> Candidate:
+    """The choice of kube-scheduler by default for graded requests, where nodes have CPU for just their slices."""
+    return _graded(candidates, random, cpus_of_slice=1)
+
+
+def _graded(candidates: Sequence[Candidate], random: Random, cpus_of_slice: int) -> Candidate:
+    """The best by DynamicResources, whose weight is 2, and LeastAllocated; pods request a CPU for each memory slice.
+
+    The i-th alternative is worth 8 - i, and the best node 100 (``computeScore`` of ``dynamicresources.go``,
+    ``DefaultNormalizeScore``, Kubernetes 1.37). Memory is in proportion to CPU, so BalancedAllocation is equal.
+    """
+    best = max(_MAX_ALTERNATIVES - each.alternative for each in candidates)
+
+    def score(each: Candidate) -> int:
+        cpus = each.slices * cpus_of_slice
+        return 2 * ((_MAX_ALTERNATIVES - each.alternative) * 100 // best) + (cpus - each.held) * 100 // cpus
+
+    highest = max(map(score, candidates))
+    return random.choice([each for each in candidates if score(each) == highest])
+
+
 def keep(candidates: Sequence[Candidate], _: Random) -> Candidate:
     """The choice of KEEP over all cards, where each node has one."""
     return min(candidates, key=lambda each: (each.rank, each.number))
@@ -116,7 +150,18 @@ def by_publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> Map
     return found
 
 
-CHOICES: Final[Sequence[Choice]] = (first_by_name, at_random, least_allocated, most_allocated, by_extender)
+CHOICES: Final[Sequence[Choice]] = (
+    first_by_name,
+    at_random,
+    least_allocated,
+    most_allocated,
+    graded_plentiful,
+    graded_scarce,
+    by_extender,
+)
+_GRADED: Final = frozenset({graded_plentiful, graded_scarce})
+"""Choices that the model has for Kerf's order only: there the first device of a profile is of the lowest rank, while in
+another order a graded request takes another device."""
 _FEW: Final = 8
 """Cards of which more seeds are affordable, and needed."""
 _WINDOW: Final = 500
@@ -155,7 +200,7 @@ class OnNodes:
         for number, held in enumerate(nodes):
             first = self._on_node(number, cards, frozenset(held))
             if profile in first:
-                fitting[Candidate(number, slices(held), _rank(cards, held, first[profile]))] = first[profile]
+                fitting[_describe(number, cards, held, first[profile], self._cards)] = first[profile]
         return fitting
 
     def _on_node(self, number: int, cards: Sequence[Card], held: frozenset[Partition]) -> Mapping[str, Partition]:
@@ -167,15 +212,24 @@ class OnNodes:
         return self._first[key]
 
 
-def _rank(cards: Sequence[Card], held: Collection[Partition], given: Partition) -> NodeRank:
-    """The rank of ``given`` on its card, one of ``cards``."""
+def _describe(
+    number: int, cards: Sequence[Card], held: Collection[Partition], given: Partition, count: int
+) -> Candidate:
+    """Describe a node with ``count`` cards, where ``given`` would be taken from one of ``cards``."""
     card = next(card for card in cards if card.uuid == given.card_uuid)
     unit_map = get_unit_map(card)
     spec = unit_map.find(given)
     assert spec is not None
     free = unit_map.free([each for each in held if each.card_uuid == card.uuid])
     rank = rank_placement(unit_map, spec, free, LoadState())
-    return NodeRank(rank.loss, rank.free)
+    loss_rank = unit_map.list_losses(spec).index(rank.loss)
+    return Candidate(
+        number=number,
+        held=slices(held),
+        rank=NodeRank(rank.loss, rank.free),
+        alternative=sum(loss_rank > highest for highest in _HIGHEST_RANKS),
+        slices=8 * count,
+    )
 
 
 def slices(partitions: Collection[Partition]) -> int:
@@ -221,9 +275,15 @@ def rows(nodes: Nodes) -> Iterator[tuple[str, ...]]:
         kept = _mean(Nodes(nodes.number * nodes.cards, 1), mix, by_publish_order, keep)
         most = bound(nodes, mix)
         for name, order in DEVICES.items():
-            means = [*(_mean(nodes, mix, order, choose) for choose in CHOICES), kept, most]
-            texts = [f"{each.requests:.1f} ({each.slices:.1f})" for each in means]
-            yield f"{nodes}, {mix}, load {LOAD}", name, *texts
+            texts = [
+                "" if choose in _GRADED and order is not by_publish_order else _say(_mean(nodes, mix, order, choose))
+                for choose in CHOICES
+            ]
+            yield f"{nodes}, {mix}, load {LOAD}", name, *texts, _say(kept), _say(most)
+
+
+def _say(accepted: Accepted) -> str:
+    return f"{accepted.requests:.1f} ({accepted.slices:.1f})"
 
 
 def bound(nodes: Nodes, mix: str) -> Accepted:

@@ -1,12 +1,15 @@
 """The model of several nodes, compared with the allocator; and the figures of a run on a cluster."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from random import Random
+from typing import Final
 
 import pytest
 from msgspec.structs import replace
 
 from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.claims import DeviceRequest
 from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
@@ -17,7 +20,7 @@ from kerf_dra.driver.partitions.pool_compiler import CompiledPool, compile_pool
 from kerf_dra.driver.partitions.publish_order import PublishOrder, publish_order
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from kerf_dra.driver.placement.placement_value import NodeRank
-from tests.allocation.builders import claim, request
+from tests.allocation.builders import alternative, claim, first_of, request
 from tests.bench import node_choice
 from tests.bench.node_choice import (
     CHOICES,
@@ -30,6 +33,8 @@ from tests.bench.node_choice import (
     by_name,
     by_publish_order,
     first_by_name,
+    graded_plentiful,
+    graded_scarce,
     keep,
     least_allocated,
     most_allocated,
@@ -43,9 +48,12 @@ from tests.partitions.loss_system import Accepted, published_order
 class Published:
     """A policy: the allocator over nodes whose slices are published in Kerf's order, anew before each request."""
 
-    def __init__(self, cards: int) -> None:
-        """``cards``: how many each node has."""
+    def __init__(self, cards: int, build_request: Callable[[str], DeviceRequest] | None = None) -> None:
+        """``cards``: how many each node has. ``build_request`` makes a request with a selector; None: a plain one."""
         self._cards = cards
+        self._build_request = build_request or partial(request, "r")
+        self.satisfied: list[str] = []
+        """The alternative of each request that fitted, as the results name it; empty: it has none."""
         self._cluster = ClusterAllocator(Features(), PoolIndex.build(()))
         self._held: dict[Partition, ObjectRef] = {}
         self._published: dict[str, tuple[PublishOrder, CompiledPool]] = {}
@@ -58,7 +66,7 @@ class Published:
         published = {f"n-{number}": self._publish(f"n-{number}", each, taken) for number, each in enumerate(nodes)}
         self._number += 1
         expression = f'device.attributes["{DRIVER}"].profile == "{profile}"'
-        asked = claim(request("r", expression), name=f"c{self._number}")
+        asked = claim(self._build_request(expression), name=f"c{self._number}")
         classes = {CLASS.metadata.name: CLASS}
         fitting = self._cluster.fitting_nodes([asked], classes, budget=Budget())
         found = self._cluster.place([asked], classes, share_id=str, budget=Budget())
@@ -67,7 +75,9 @@ class Published:
             return None
         assert found.node == fitting[0]
         self._cluster.set_claim(replace(asked, status=ResourceClaimStatus(allocation=found.results[0])))
-        partition = published[found.node].partitions[found.results[0].devices.results[0].device]
+        (given,) = found.results[0].devices.results
+        self.satisfied.append(given.request.partition("/")[2])
+        partition = published[found.node].partitions[given.device]
         self._held[partition] = asked.ref
         return partition
 
@@ -90,6 +100,17 @@ class Published:
             self._cluster.set_slice(ResourceSlice(metadata=ObjectMeta(name=f"{number}-{node}"), spec=spec))
         self._cluster.set_node(NodeView(node, {}))
         return compiled
+
+
+LEVELS: Final = ("rank-0", "rank-2", "any")
+
+
+def graded(expression: str) -> DeviceRequest:
+    """A request as the policy of graded placement leaves it."""
+    rank = f'device.attributes["{DRIVER}"].lossRank'
+    selectors: Sequence[Sequence[str]] = ([f"has({rank}) && {rank} == 0"], [f"has({rank}) && {rank} <= 2"], [])
+    levels = zip(LEVELS, selectors, strict=True)
+    return first_of("r", *(alternative(level, expression, *own) for level, own in levels))
 
 
 def played(policy: loss_system.Policy) -> list[Partition | None]:
@@ -129,18 +150,51 @@ def test_a_choice_takes_any_of_the_best() -> None:
         Candidate(1, 2, NodeRank(1, 8)),
         Candidate(2, 4, NodeRank(1, 6)),
         Candidate(3, 2, NodeRank(1, 6)),
-        Candidate(4, 2, NodeRank(1, 6)),
+        Candidate(4, 2, NodeRank(1, 6), alternative=2),
     ]
     expected: Mapping[Choice, set[int]] = {
         first_by_name: {0},
         at_random: {0, 1, 2, 3, 4},
         least_allocated: {1, 3, 4},
         most_allocated: {0, 2},
+        graded_plentiful: {1, 3},
+        graded_scarce: {1, 3},
         by_extender: {3, 4},
     }
     random = Random(0)
     for choose in CHOICES:
         assert {choose(candidates, random).number for _ in range(100)} == expected[choose]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "plentiful", "scarce"),
+    [
+        ([Candidate(0, 7, alternative=0), Candidate(1, 0, alternative=2)], 0, 1),
+        ([Candidate(0, 2, alternative=1), Candidate(1, 0, alternative=2)], 0, 0),
+        ([Candidate(0, 9, alternative=0, slices=32), Candidate(1, 0, alternative=1, slices=32)], 0, 1),
+    ],
+)
+def test_the_alternatives_weigh_less_where_the_pods_use_most_of_the_cpus(
+    candidates: Sequence[Candidate], plentiful: int, scarce: int
+) -> None:
+    """One alternative is worth 24 to 28 of the 100 points that CPU and memory can differ in."""
+    assert graded_plentiful(candidates, Random(0)).number == plentiful
+    assert graded_scarce(candidates, Random(0)).number == scarce
+
+
+@pytest.mark.parametrize("cards", [1, 2, 4])
+def test_a_graded_request_takes_the_device_of_a_plain_one_by_the_alternative_of_the_model(cards: int) -> None:
+    """The slices are what the plugin publishes; the scheduler takes the first device of the first alternative."""
+    found: list[int] = []
+
+    def choose(candidates: Sequence[Candidate], _: Random) -> Candidate:
+        found.append(candidates[0].alternative)
+        return candidates[0]
+
+    published = Published(cards, build_request=graded)
+    assert played(OnNodes(cards, by_publish_order, choose, Random(0))) == played(published)
+    assert [LEVELS[alternative] for alternative in found] == published.satisfied
+    assert set(found) == {0, 1, 2}
 
 
 def test_nodes_are_told_by_their_number_and_their_cards() -> None:
