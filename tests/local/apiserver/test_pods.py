@@ -161,7 +161,7 @@ async def test_images_tolerations_and_gates_can_change_and_nothing_else(api: Api
     await api.made(PODS, pod(schedulingGates=[{"name": "example.com/wait"}], nodeSelector={"a": "b"}))
     allowed: list[dict[str, Any]] = [
         {"spec": {"containers": [{"name": "c", "image": "busybox:2"}]}},
-        {"spec": {"nodeSelector": {"a": "c"}}},
+        {"spec": {"nodeSelector": {"d": "e"}}},
         {"spec": {"schedulingGates": [{"name": "example.com/wait", "$patch": "delete"}]}},
     ]
     for patch in allowed:

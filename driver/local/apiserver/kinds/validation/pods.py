@@ -253,6 +253,13 @@ def _validate_tolerations(tolerations: Sequence[JsonObject]) -> FieldErrors:
             yield invalid(f"{path}.operator", toleration["value"], "value must be empty when `operator` is 'Exists'")
 
 
+_REQUIRED_TERMS: Final = (
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+)
+"""The path of a pod's required node affinity."""
 _MUTABLE: Final = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
     "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
@@ -272,16 +279,42 @@ def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
     if (spec.get("tolerations") or [])[: len(kept)] != kept:
         yield forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
     gated = bool(before.get("schedulingGates"))
+    if gated:
+        yield from _validate_node_selection(spec, before)
     if _encode_fixed(spec, gated=gated) != _encode_fixed(before, gated=gated):
         yield forbidden("spec", f"pod updates may not change fields other than {_MUTABLE}\n")
 
 
+def _validate_node_selection(spec: JsonObject, before: JsonObject) -> FieldErrors:
+    """Refuse a change of a gated pod after which more nodes would be eligible (KEP-3838)."""
+    selector = spec.get("nodeSelector") or {}
+    if not (before.get("nodeSelector") or {}).items() <= selector.items():
+        message = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        yield invalid("spec.nodeSelector", selector, message)
+    terms, kept = lookup(spec, *_REQUIRED_TERMS) or [], lookup(before, *_REQUIRED_TERMS) or []
+    path = ".".join(("spec", *_REQUIRED_TERMS))
+    if kept and len(terms) != len(kept):
+        yield invalid(path, terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+        return
+    for index, (term, old) in enumerate(zip(terms, kept, strict=False)):  # a pod without terms may get any
+        if not _has_only_additions(term, old):
+            yield invalid(f"{path}[{index}]", term, "only additions are allowed (no mutations or deletions)")
+
+
+def _has_only_additions(term: JsonObject, old: JsonObject) -> bool:
+    """Whether ``term`` is ``old`` with further requirements; one without any selects no node and stays so."""
+    lists = [(term.get(name) or [], old.get(name) or []) for name in ("matchExpressions", "matchFields")]
+    if not any(kept for _, kept in lists):
+        return not any(given for given, _ in lists)
+    return all(given[: len(kept)] == kept for given, kept in lists)
+
+
 def _encode_fixed(spec: JsonObject, *, gated: bool) -> bytes:
-    """Return the part of a spec that no update may change; node selection may change while the pod is gated."""
-    mutable = ["schedulingGates", "tolerations", "activeDeadlineSeconds"]
+    """Return the part of a spec that no update may change, of a gated pod without its node selection."""
+    fixed = without(spec, "schedulingGates", "tolerations", "activeDeadlineSeconds")
     if gated:
-        mutable += ["nodeSelector", "affinity"]
-    fixed = without(spec, *mutable)
+        affinity = without(spec.get("affinity") or {}, "nodeAffinity")
+        fixed = {**without(fixed, "nodeSelector", "affinity"), **({"affinity": affinity} if affinity else {})}
     for field in _CONTAINER_LISTS[:2]:
         fixed[field] = [without(each, "image") for each in spec.get(field) or []]
     return msgspec.json.encode(fixed, order="deterministic")
