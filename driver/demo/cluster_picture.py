@@ -13,7 +13,7 @@ from kerf_dra.driver.demo.display import Display
 from kerf_dra.driver.demo.observation import CardState, describe_part, device_key, find_users
 from kerf_dra.driver.demo.report import ContainerReport, DiscoveredDeviceReport, LeftoverReport, PodReport
 from kerf_dra.driver.families.shared import SHARED
-from kerf_dra.driver.partitions.card_picture import DrawnCard
+from kerf_dra.driver.partitions.card_pictures.text_picture import DrawnCard
 
 _CONTAINERS: Final = 4
 """Containers whose devices are shown; a document (``--output json``) has all."""

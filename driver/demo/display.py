@@ -11,7 +11,7 @@ import anyio
 import click
 
 from kerf_dra.api.model.printable_text import replace_unprintable, to_one_line
-from kerf_dra.driver.partitions.card_picture import DrawnCard, draw_cards
+from kerf_dra.driver.partitions.card_pictures.text_picture import DrawnCard, draw_cards
 
 WIDEST: Final = 100
 """Columns of text, however wide the terminal is: longer lines are hard to read."""

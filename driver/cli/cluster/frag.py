@@ -26,7 +26,7 @@ from kerf_dra.driver.cli.output import OutputFormat, format_table, make_printabl
 from kerf_dra.driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures
 from kerf_dra.driver.diagnostics.defragmentation import Advice
 from kerf_dra.driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
-from kerf_dra.driver.partitions.card_picture import assign_letters, draw_units
+from kerf_dra.driver.partitions.card_pictures.text_picture import assign_letters, draw_units
 
 _BAR = 20
 """Characters of a bar."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerf_dra.driver.partitions.card_picture import DrawnCard, assign_letters, draw_cards, draw_units
+from kerf_dra.driver.partitions.card_pictures.text_picture import DrawnCard, assign_letters, draw_cards, draw_units
 
 NAMES = st.text("abc-/", min_size=1, max_size=12)
 LABELS = st.lists(st.text("abcdefgh1.", min_size=1, max_size=20), min_size=1, max_size=4).map(" ".join)

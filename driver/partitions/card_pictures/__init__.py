@@ -1,0 +1,1 @@
+"""Pictures of cards. The package is pure."""
