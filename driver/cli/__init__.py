@@ -23,12 +23,11 @@ from kerf_dra.api.errors import InvalidDocumentError, KerfError
 from kerf_dra.driver import VERSION
 from kerf_dra.driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, print_text
 from kerf_dra.driver.cli.program_name import find_program_name
+from kerf_dra.driver.cli.terminal_colors import choose_color
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
 TRACEBACK: Final = "KERF_TRACEBACK"
 """The environment variable that has the traceback of an unexpected error shown."""
-NO_COLOR: Final = "NO_COLOR"
-"""The environment variable that has output without colors, if it is not empty (https://no-color.org)."""
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     # name: what `kerf --help` says
     "For users of devices": {
@@ -146,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else the library writes of each connection that is closed
     try:
-        color = False if os.environ.get(NO_COLOR) else None
+        color = choose_color(os.environ)
         result = kerf.main(args=arguments, prog_name=find_program_name(), standalone_mode=False, color=color)
         if sys.stdout is not None:
             sys.stdout.flush()  # what fails at the end of the process cannot be reported any more

@@ -33,6 +33,7 @@ from kerf_dra.driver.cli.output import (
     print_text,
 )
 from kerf_dra.driver.cli.program_name import find_shell_command
+from kerf_dra.driver.cli.terminal_colors import find_color_depth
 from kerf_dra.driver.demo.cluster_picture import Explanation
 from kerf_dra.driver.demo.display import Display, TextDisplay
 from kerf_dra.driver.demo.environment import (
@@ -350,6 +351,7 @@ def _display(output: OutputFormat, speed: str | None) -> Display:
         columns=shutil.get_terminal_size().columns,
         pause_s=_PAUSES_S[speed or ("normal" if is_terminal else "full")],
         is_terminal=is_terminal and os.environ.get("TERM") != "dumb",
+        depth=find_color_depth(os.environ),
     )
 
 

@@ -13,6 +13,7 @@ from kerf_dra.driver.demo.display import Display
 from kerf_dra.driver.demo.observation import CardState, describe_part, device_key, find_users
 from kerf_dra.driver.demo.report import ContainerReport, DiscoveredDeviceReport, LeftoverReport, PodReport
 from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.partitions.card_pictures.card_picture import units_of
 from kerf_dra.driver.partitions.card_pictures.text_picture import DrawnCard
 
 _CONTAINERS: Final = 4
@@ -51,7 +52,7 @@ def draw_card(display: Display, cards: Mapping[str, CardState], labels: Mapping[
     """Draw one card at several times, each with a word for it."""
     rows = [
         DrawnCard(
-            units=card.units,
+            units=units_of(card.units),
             names=(f"{card.node}/{card.name}" if number == 0 else "", when),
             note=describe_free(card) if card.is_free else "",
         )
@@ -65,7 +66,7 @@ def draw_cluster(display: Display, cards: Iterable[CardState], pods: Iterable[Po
     used = [card for card in cards if not card.is_free]
     nodes = [card.node for card in used]
     rows = [
-        DrawnCard(units=card.units, names=(card.node if nodes.index(card.node) == number else "", card.name))
+        DrawnCard(units=units_of(card.units), names=(card.node if nodes.index(card.node) == number else "", card.name))
         for number, card in enumerate(used)
     ]
     users = find_users(pods)
@@ -185,7 +186,7 @@ def _describe_cards(cards: Sequence[CardState]) -> list[DrawnCard]:
         alike.setdefault((card.model, len(card.units), card.unit), []).append(card)
     return [
         DrawnCard(
-            units=("",) * len(group[0].units),
+            units=units_of([""] * len(group[0].units)),
             names=(_join_names([card.name for card in group]), group[0].model),
             note=count(len(group[0].units), group[0].unit) + (" each" if len(group) > 1 else ""),
         )

@@ -11,6 +11,7 @@ import anyio
 import click
 
 from kerf_dra.api.model.printable_text import replace_unprintable, to_one_line
+from kerf_dra.driver.partitions.card_pictures.claim_colors import ColorDepth, assign_colors
 from kerf_dra.driver.partitions.card_pictures.text_picture import DrawnCard, draw_cards
 
 WIDEST: Final = 100
@@ -55,14 +56,24 @@ class TextDisplay(Display):
     """Text in the columns of a terminal, or of a file."""
 
     def __init__(
-        self, write: Callable[[str], None], *, columns: int, pause_s: float = 0.0, is_terminal: bool = False
+        self,
+        write: Callable[[str], None],
+        *,
+        columns: int,
+        pause_s: float = 0.0,
+        is_terminal: bool = False,
+        depth: ColorDepth = ColorDepth.NONE,
     ) -> None:
-        """Write text with ``write``, which ends no line; ``pause_s``: seconds for which a reader may read."""
+        """Write text with ``write``, which ends no line; ``pause_s``: seconds for which a reader may read; ``depth``:
+        the colors of cards.
+        """
         self._columns = max(_NARROWEST, min(columns, WIDEST))
         self.width = self._columns - len(_INDENT)
         self._write = write
         self._pause_s = pause_s
         self._is_terminal = is_terminal
+        self._depth = depth
+        self._colors: dict[str, int] = {}
         self._waits = ""
         self._last = ""
         self._steps = 0
@@ -82,7 +93,9 @@ class TextDisplay(Display):
             self._line(f"{_INDENT if self._steps else ''}{line}".rstrip())
 
     def cards(self, cards: Sequence[DrawnCard], labels: Mapping[str, str]) -> None:
-        self.quote(draw_cards(cards, labels, self.width))
+        holders = (holder for card in cards for unit in card.units for holder in unit.holders)
+        self._colors |= assign_colors(holders, self._colors)  # what a pod has keeps its color in all steps
+        self.quote(draw_cards(cards, labels, self.width, depth=self._depth, kept=self._colors))
 
     def items(self, rows: Sequence[tuple[str, str]]) -> None:
         rows = [(to_one_line(name), text) for name, text in rows]

@@ -11,17 +11,25 @@ import msgspec
 from kerf_dra.api.core.v1 import Node, Pod
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from kerf_dra.api.model.metadata import ObjectT
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.names import DeviceId, ObjectRef
+from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.allocation import AllocatedState, Budget, ClusterAllocator, Features, Outcome, PoolIndex, allocate
 from kerf_dra.driver.allocation.explain.diagnosis import Diagnosis, diagnose
 from kerf_dra.driver.allocation.explain.holders import HolderIndex, PoolKey
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
+from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.diagnostics.card_usage import CardUsage, PublishedCards, build_usage, find_published_cards
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import DiscoveredDeviceUse
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import ResourceUse
 from kerf_dra.driver.diagnostics.feature_gates import detect_features
 from kerf_dra.driver.diagnostics.node_fit import NodeFit, add_requests
+from kerf_dra.driver.partitions.card_pictures.card_picture import CardPicture
+from kerf_dra.driver.partitions.card_pictures.picture_builder import (
+    build_card_pictures,
+    find_consumed,
+    find_holders,
+)
 from kerf_dra.driver.scheduling.node_filter import node_view
 from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 
@@ -165,6 +173,22 @@ class ClusterIndex:
         """Return the usage of each card of ``nodes``, or of all nodes if ``nodes`` is empty."""
         holders = self.all_holdings.holders
         return [build_usage(card, holders) for card in self.cards.known if not nodes or card.node in nodes]
+
+    def build_pictures(self, pools: Iterable[PoolKey]) -> list[CardPicture]:
+        """Return pictures of the cards in these pools, in this order."""
+        holders, consumed = self._drawn_holders
+        return [
+            picture
+            for pool in dict.fromkeys(pools)
+            for picture in build_card_pictures(
+                self.slices.newest_of_pool(PoolId(*pool)), holders, consumed=consumed, rules=self.state.taint_rules
+            )
+        ]
+
+    @cached_property
+    def _drawn_holders(self) -> tuple[Mapping[DeviceId, Sequence[str]], Mapping[DeviceId, Mapping[str, Quantity]]]:
+        """The claims that hold each device, and what they have of capacities."""
+        return find_holders(self.state.claims), find_consumed(self.state.claims)
 
     @cached_property
     def _slice_pools(self) -> tuple[Mapping[str, frozenset[PoolKey]], frozenset[PoolKey]]:

@@ -5,11 +5,9 @@ numbered, such as ``memory-slice-0`` to ``memory-slice-7``, are units of the car
 Drivers whose devices consume no counters publish whole devices, which are only counted.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from kerf_dra.api.model.devices import CounterSet, Device, ResourceSlice
 from kerf_dra.api.model.names import DeviceId, ObjectRef
@@ -17,8 +15,7 @@ from kerf_dra.api.model.quantity import NANO, Quantity
 from kerf_dra.driver.allocation import NodeView
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.allocation.semantics.matching import node_matches
-
-_NUMBERED: Final = re.compile(r"(?P<stem>.+?)-?(?P<number>\d+)")
+from kerf_dra.driver.partitions.card_pictures.picture_builder import parse_unit_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,16 +224,16 @@ def _consumption(device: Device, counter_set: str) -> Mapping[str, int]:
     }
 
 
-def _numbered(set_: CounterSet) -> list[tuple[str, re.Match[str]]]:
+def _numbered(set_: CounterSet) -> list[tuple[str, tuple[str, int]]]:
     """Return the counters of amount 1 whose names end with a number."""
     ones = (name for name, counter in set_.counters.items() if counter.value.nano == NANO)
-    return [(name, match) for name in ones if (match := _NUMBERED.fullmatch(name))]
+    return [(name, parsed) for name in ones if (parsed := parse_unit_name(name))]
 
 
 def _units(set_: CounterSet, by: Mapping[str, Collection[ObjectRef]]) -> tuple[UnitFigures, ...]:
     rows: dict[str, dict[int, str]] = defaultdict(dict)
-    for name, match in _numbered(set_):
-        rows[match["stem"]][int(match["number"])] = name
+    for name, (stem, number) in _numbered(set_):
+        rows[stem][number] = name
     return tuple(
         UnitFigures(
             name=stem,

@@ -11,7 +11,7 @@ Data flow: a family or a backend gives a card's ``geometry`` with its possible p
 sets of its units; ``publish_order`` sorts the partitions; ``pool_compiler`` makes a pool of devices from them, with
 ``device_names``, ``device_attributes`` and ``shared_devices``; ``slice_limits`` checks it. ``fragmentation`` measures
 the free units of cards. ``records`` and ``recorded_cards`` convert partitions and cards to what records of claims have
-of them, and back.
+of them, and back. ``card_pictures`` draws the cards of any driver from what is published and allocated.
 
 The package imports no wire formats, no ``kerf_dra.driver.kube``, no
 ``kerf_dra.driver.runtime`` and nothing that does I/O.

@@ -128,13 +128,14 @@ def test_a_terminal_gets_colors_from_kerf_alone(tmp_path: Path, monkeypatch: pyt
     """Colors are set after what others have written was made printable, and only they are escapes."""
     written = io.StringIO()
     monkeypatch.setattr(written, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(sys, "stdout", written)
     for arguments in commands(tmp_path):
         main(list(arguments))
     text = written.getvalue()
-    colors = re.findall(r"\x1b\[(?:0|1|31|32|33)m", text)
-    assert colors
-    assert unprintable(re.sub(r"\x1b\[(?:0|1|31|32|33)m", "", text)) == set()
+    colors = re.compile(r"\x1b\[(?:[0-9]|[39][0-9]|1;31|48;5;[0-9]{2,3};38;5;[0-9]{2,3}(?:;4)?)m")
+    assert {"\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m"} <= {*colors.findall(text)}
+    assert unprintable(colors.sub("", text)) == set()
     assert "\x1b[2J" not in text
 
 

@@ -38,12 +38,15 @@ class Terminal(io.StringIO):
         ["why", "pod/trainer", *STATE],
         ["why", "pods", "-A", *STATE],
         ["plan", "-f", str(EXAMPLE.parents[2] / "deploy/examples/gpu-small"), *STATE],
+        ["frag", *STATE],
         ["check", "node"],
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
 def test_a_terminal_has_colors_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     """NO_COLOR was heeded by the demo only."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
     shown: dict[str, str] = {}
     for value in ("", "1"):
         monkeypatch.setenv("NO_COLOR", value)

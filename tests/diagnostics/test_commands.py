@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -219,6 +220,30 @@ def test_frag_tells_sizes_cards_and_advice(run: Run, tmp_path: Path) -> None:
     assert ["node-1", "gpu-0", "h100-80gb-sxm", "1", "7/8"] in [line[:5] for line in lines]
     assert "recreate 1 claim; there is room for them elsewhere:" in " ".join(out.split())
     assert any(line[:2] == ["default/a", "default/a"] for line in lines)
+
+
+def test_frag_draws_the_cards_of_which_something_is_in_use(run: Run, tmp_path: Path) -> None:
+    now = allocate_claims(gpu_cluster(2, 2), *(claim(f"c{n}", "1g-10gb") for n in range(7)), on="node-2")
+    now = allocate_claims(now, claim("large", "4g-40gb"), on="node-1")
+    _, out, _ = run("frag", "--from", written(now, tmp_path / "d.json"))
+    drawn = [line for line in out.splitlines() if "[ " in line]
+    assert [line.split("  [ ")[0].split() for line in drawn] == [["node-1", "gpu-0"], ["node-2", "gpu-0"]]
+    assert "[ a a a a . . . . ]" in drawn[0]
+    assert "[ b c d e f g h - ]" in drawn[1]
+    assert "- = stranded: free, nothing fits" in out
+    assert {f"= default/c{n}" for n in range(7)} <= {*re.findall("= default/c[0-9]", out)}
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_drawn_cards_have_the_width_of_the_terminal(
+    run: Run, tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    now = allocate_claims(gpu_cluster(2, 2), *(claim(f"c{n}", "1g-10gb") for n in range(7)))
+    _, out, _ = run("frag", "--from", written(now, tmp_path / "d.json"))
+    [drawn] = [part.splitlines() for part in out.split("\n\n") if "[ " in part]
+    assert len(drawn) >= 2
+    assert max(map(len, drawn)) <= min(columns, 80)
 
 
 def test_a_file_that_is_no_dump_is_bad_input(run: Run, tmp_path: Path) -> None:

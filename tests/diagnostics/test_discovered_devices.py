@@ -370,6 +370,8 @@ def test_frag_says_how_many_users_a_device_has_and_of_which_nodes(
     table = [
         "DRIVER           POOL            WHOLE DEVICES  IN USE  CAPACITY IN USE",
         f"shared.kerf.dev  {FIRST}  1              1       1 of 2 users",
+        "",
+        f"shared.kerf.dev {FIRST}  [ A ]  A = default/a (shared)",
     ]
     for nodes, lines in {"node-*": table, "node-2,node-3": table, "node-3": ["no card is published"]}.items():
         assert main(["frag", "--nodes", nodes, "--from", str(dump)]) == 0

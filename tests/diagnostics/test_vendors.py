@@ -194,11 +194,11 @@ def test_frag_draws_the_counters_of_a_card(capsys: pytest.CaptureFixture[str], t
     assert out.splitlines()[:7] == [
         "node-1  gpu.nvidia.com  gpu-0-counter-set",
         "  2 of 14 devices in use; any one of 6 others would fit",
-        "  memory-slice 0-7  [ a a b . . . . . ]",
+        "  memory-slice 0-7  [ a a b . . . . . ]     a = default/a  b = default/b",
+        "                                            . = free",
         "  copy-engines      [....................]  0 of 8",
         "  memory            [########............]  29824Mi of 79Gi",
         "  multiprocessors   [########............]  48 of 132",
-        "  a = default/a, b = default/b",
     ]
     assert "no card" not in out
     assert max(map(len, out.splitlines())) <= 80

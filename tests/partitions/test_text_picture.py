@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerf_dra.driver.partitions.card_pictures.text_picture import DrawnCard, assign_letters, draw_cards, draw_units
+from kerf_dra.driver.partitions.card_pictures.card_picture import units_of
+from kerf_dra.driver.partitions.card_pictures.text_picture import DrawnCard, assign_letters, draw_cards
 
 NAMES = st.text("abc-/", min_size=1, max_size=12)
 LABELS = st.lists(st.text("abcdefgh1.", min_size=1, max_size=20), min_size=1, max_size=4).map(" ".join)
 CARDS = st.builds(
     DrawnCard,
-    units=st.lists(st.sampled_from(["", "v", "w", "x", "y", "z"]), min_size=1, max_size=80).map(tuple),
+    units=st.lists(st.sampled_from(["", "v", "w", "x", "y", "z"]), min_size=1, max_size=80).map(units_of),
     names=st.lists(NAMES, max_size=2).map(tuple),
     note=st.one_of(st.just(""), LABELS),
 )
@@ -31,8 +32,8 @@ def test_no_line_is_wider_than_the_width(cards: list[DrawnCard], labels: dict[st
 def test_every_unit_is_drawn_and_every_holder_explained(card: DrawnCard, width: int) -> None:
     lines = draw_cards([card], {}, width)
     drawn = "".join(match for line in lines for match in re.findall(r"\[ (.*?) \]", line)).replace(" ", "")
-    letters = assign_letters(holder for holder in card.units if holder)
-    assert drawn == "".join(letters[holder] if holder else "." for holder in card.units)
+    letters = {holder: letter for (_, (holder,)), letter in assign_letters(card.units).items()}
+    assert drawn == "".join(letters[unit.holders[0]] if unit.holders else "." for unit in card.units)
     text = " ".join(lines)
     assert all(f"{letter} = {holder}" in text for holder, letter in letters.items())
 
@@ -41,8 +42,8 @@ CASES: list[tuple[str, list[DrawnCard], dict[str, str], int, list[str]]] = [
     (
         "before and after",
         [
-            DrawnCard(names=("gpu-0", "before"), units=("",) * 4, note="4 slices, all free"),
-            DrawnCard(names=("", "after"), units=("", "", "x", "x")),
+            DrawnCard(names=("gpu-0", "before"), units=units_of(("",) * 4), note="4 slices, all free"),
+            DrawnCard(names=("", "after"), units=units_of(("", "", "x", "x"))),
         ],
         {"x": "trainer"},
         80,
@@ -50,21 +51,21 @@ CASES: list[tuple[str, list[DrawnCard], dict[str, str], int, list[str]]] = [
     ),
     (
         "holders alike share an entry",
-        [DrawnCard(names=("gpu-0",), units=("p", "q", "r", "", "s", "s"))],
+        [DrawnCard(names=("gpu-0",), units=units_of(("p", "q", "r", "", "s", "s")))],
         {**dict.fromkeys("pqr", "1g.10gb"), "s": "2g.20gb"},
         80,
         ["gpu-0  [ a b c . d d ]  a-c = 1g.10gb  d = 2g.20gb"],
     ),
     (
         "without room beside it the legend is below",
-        [DrawnCard(names=("node-1/gpu-0", "before"), units=("x",) * 8)],
+        [DrawnCard(names=("node-1/gpu-0", "before"), units=units_of(("x",) * 8))],
         {"x": "a-pod-with-a-long-name"},
         60,
         ["node-1/gpu-0  before  [ a a a a a a a a ]", " " * 22 + "a = a-pod-with-a-long-name"],
     ),
     (
         "what was explained above is not repeated",
-        [DrawnCard(units=("x", "")), DrawnCard(units=("x", "y"))],
+        [DrawnCard(units=units_of(("x", ""))), DrawnCard(units=units_of(("x", "y")))],
         {},
         80,
         ["[ a . ]  a = x", "[ a b ]  b = y"],
@@ -77,7 +78,9 @@ def test_drawings(cards: list[DrawnCard], labels: dict[str, str], width: int, li
     assert draw_cards(cards, labels, width) == lines
 
 
-def test_letters_end_and_a_contested_unit_is_marked() -> None:
-    letters = assign_letters(str(number) for number in range(60))
-    assert len(letters) == 52
-    assert draw_units([["0"], ["51"], ["55"], ["0", "1"], []], letters) == "[ a Z # ! . ]"
+def test_claims_beyond_the_52nd_share_a_symbol_and_an_entry() -> None:
+    units = units_of(str(number) for number in range(60))
+    assert len(assign_letters(units)) == 52
+    text = " ".join(draw_cards([DrawnCard(units=units)], {}, 260))
+    assert "Y Z # # # # # # # # ]" in text
+    assert "Z = 51 # = 52, 53, 54, 55 and 4 more" in " ".join(text.split())

@@ -1,14 +1,15 @@
 """``kerf frag``: reports how fragmented the cards are, and which claims to recreate for a large partition."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 
 import click
 
 from kerf_dra.api.model.names import list_names
-from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.cli.options import option
 from kerf_dra.driver.cli.options.cluster import (
     Progress,
@@ -22,14 +23,20 @@ from kerf_dra.driver.cli.options.cluster import (
     require_scheduler_allocation,
     with_exit_codes,
 )
-from kerf_dra.driver.cli.output import OutputFormat, format_table, make_printable, output_formats, print_document
+from kerf_dra.driver.cli.output import (
+    OutputFormat,
+    draw_in_terminal,
+    format_table,
+    make_printable,
+    output_formats,
+    print_document,
+)
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures
 from kerf_dra.driver.diagnostics.defragmentation import Advice
 from kerf_dra.driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
-from kerf_dra.driver.partitions.card_pictures.text_picture import assign_letters, draw_units
+from kerf_dra.driver.partitions.card_pictures.card_picture import UnitState
 
-_BAR = 20
-"""Characters of a bar."""
 _WIDTH = 80
 """Columns of sentences and legends: the width of a terminal that has not been resized."""
 _SIZES = 8
@@ -69,13 +76,15 @@ def command(
     answer = measure_fragmentation(cluster, nodes=choose_nodes(cluster, nodes), size=size, track=Progress())
     if output in ("text", "wide"):
         most = _CARDS if output == "text" else sys.maxsize
-        click.echo("\n".join(_lines(make_printable(answer), most)).lstrip("\n"))
+        click.echo("\n".join(_lines(cluster, answer, most)).lstrip("\n"))
     else:
         print_document(answer, output)
     return 0
 
 
-def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
+def _lines(cluster: ClusterIndex, found: FragmentationReport, most: int) -> Iterator[str]:
+    """Yield the report; cards to draw are looked up by their names as they are, which are made printable later."""
+    answer = make_printable(found)
     if not (answer.cards or answer.counter_sets or answer.whole_devices):
         yield "no card is published"
     if answer.cards:
@@ -83,6 +92,7 @@ def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
         yield format_table(("MODEL", "SIZE", "FREE", "OF"), rows)
         yield ""
         yield from _cards(answer.cards, most)
+        yield from _drawn_cards(cluster, _select_shown(found.cards, most))
         yield from _packing(answer)
     for advice in answer.advice:
         yield ""
@@ -93,18 +103,10 @@ def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
     for unknown in answer.unknown_cards:
         yield ""
         yield from _wrapped(f"shown by its counters only, because its geometry is unknown: {unknown}")
-    yield from _counter_sets(answer.counter_sets, most)
-    if answer.whole_devices:
+    yield from _counter_sets(cluster, found.counter_sets, most)
+    if found.whole_devices:
         yield ""
-        header = ("DRIVER", "POOL", "WHOLE DEVICES", "IN USE", "CAPACITY IN USE")
-        pools = [
-            (each.driver, each.pool, each.devices, each.in_use, _list_capacities(each) or "-")
-            for each in answer.whole_devices[:most]
-        ]
-        columns = len(header) if any(map(_list_capacities, answer.whole_devices)) else len(header) - 1
-        yield format_table(header[:columns], [row[:columns] for row in pools])
-        if len(answer.whole_devices) > most:
-            yield f"and {format_count(len(answer.whole_devices) - most, 'pool')} more; --output wide has them all"
+        yield from _whole_devices(cluster, found.whole_devices, most)
 
 
 def _list_sizes(answer: FragmentationReport) -> str:
@@ -124,43 +126,59 @@ def _list_capacities(pool: PoolFigures) -> str:
     return ", ".join(f"{each.used} of {each.total} {each.name}" for each in pool.capacities)
 
 
-def _counter_sets(sets: tuple[CounterSetFigures, ...], most: int) -> Iterator[str]:
-    for each in sets[:most]:
+def _counter_sets(cluster: ClusterIndex, sets: tuple[CounterSetFigures, ...], most: int) -> Iterator[str]:
+    shown = sets[:most]
+    pictures = {
+        (each.driver, each.pool, each.name): each
+        for each in cluster.build_pictures((each.driver, each.pool) for each in shown)
+    }
+    for each in shown:
         yield ""
-        where = f"{each.node}  {each.driver}" if each.node else f"{each.driver}/{each.pool}"
-        yield click.style(f"{where}  {each.counter_set}", bold=True)
+        where = (each.node, each.driver) if each.node else (f"{each.driver}/{each.pool}",)
+        yield click.style("  ".join(map(to_one_line, (*where, each.counter_set))), bold=True)
         devices = format_count(each.devices, "device")
         yield f"  {each.in_use} of {devices} in use; any one of {each.would_fit} others would fit"
-        yield from _drawing(each)
+        picture = pictures[each.driver, each.pool, each.counter_set]
+        yield from draw_in_terminal([picture], has_titles=False, indent="  ")
     if len(sets) > most:
         yield f"\nand {format_count(len(sets) - most, 'card')} more; --output wide has them all"
 
 
-def _drawing(card: CounterSetFigures) -> Iterator[str]:
-    """Draw the units of a card with a letter for each claim, and its other counters as bars."""
-    letters = assign_letters(card.claims)
-    rows = [
-        (
-            f"{row.name} {row.first}-{row.first + len(row.holders) - 1}",
-            draw_units(row.holders, letters),
-            "",
-        )
-        for row in card.units
+def _drawn_cards(cluster: ClusterIndex, cards: Sequence[CardFigures]) -> Iterator[str]:
+    """Draw the cards of which something is in use or of no use; the table has the others."""
+    names = {(each.node, each.card) for each in cards}
+    known = [each for each in cluster.cards.known if (each.node, each.name) in names]
+    pictures = [
+        replace(each, gauges=())
+        for each in cluster.build_pictures((each.driver, each.pool) for each in known)
+        if (each.node, each.name) in names and {unit.state for unit in each.units} != {UnitState.FREE}
     ]
-    for counter in card.counters:
-        used, total = Quantity(counter.used), Quantity(counter.total)
-        filled = min(_BAR, -(-used.nano * _BAR // total.nano)) if total else 0
-        rows.append((counter.name, f"[{'#' * filled}{'.' * (_BAR - filled)}]", f"{counter.used} of {counter.total}"))
-    widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
-    for name, picture, amounts in rows:
-        yield f"  {name.ljust(widths[0])}  {picture.ljust(widths[1])}  {amounts}".rstrip()
-    if card.units and letters:
-        legend = ", ".join(f"{letter} = {claim}" for claim, letter in letters.items())
-        yield from wrap(legend, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    if pictures:
+        yield ""
+        yield from draw_in_terminal(pictures)
+
+
+def _whole_devices(cluster: ClusterIndex, pools: Sequence[PoolFigures], most: int) -> Iterator[str]:
+    header = ("DRIVER", "POOL", "WHOLE DEVICES", "IN USE", "CAPACITY IN USE")
+    printable = make_printable(tuple(pools[:most]))
+    rows = [(each.driver, each.pool, each.devices, each.in_use, _list_capacities(each) or "-") for each in printable]
+    columns = len(header) if any(map(_list_capacities, pools)) else len(header) - 1
+    yield format_table(header[:columns], [row[:columns] for row in rows])
+    if len(pools) > most:
+        yield f"and {format_count(len(pools) - most, 'pool')} more; --output wide has them all"
+    found = cluster.build_pictures((each.driver, each.pool) for each in pools[:most])
+    pictures = [replace(each, gauges=()) for each in found if not each.name]
+    if any({unit.state for unit in each.units} != {UnitState.FREE} for each in pictures):
+        yield ""
+        yield from draw_in_terminal(pictures)
+
+
+def _select_shown(cards: Sequence[CardFigures], most: int) -> Sequence[CardFigures]:
+    """Return the cards that are listed: all, or the first with stranded units where there are too many."""
+    return [card for card in cards if len(cards) <= most or card.stranded_units][:most]
 
 
 def _cards(cards: tuple[CardFigures, ...], most: int) -> Iterator[str]:
-    shown = [card for card in cards if len(cards) <= most or card.stranded_units]
     rows = [
         (
             each.node,
@@ -171,7 +189,7 @@ def _cards(cards: tuple[CardFigures, ...], most: int) -> Iterator[str]:
             each.largest_free_run,
             each.stranded_units,
         )
-        for each in shown[:most]
+        for each in _select_shown(cards, most)
     ]
     yield format_table(("NODE", "CARD", "MODEL", "CLAIMS", "FREE UNITS", "LARGEST RUN", "STRANDED"), rows)
     if len(cards) > len(rows):
