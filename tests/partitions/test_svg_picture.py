@@ -42,7 +42,7 @@ def test_a_part_is_one_box_with_its_profile_and_its_claim() -> None:
     boxes = re.findall(r'<rect class="part c\d" [^>]*width="([0-9]+)" height="46"', svg)
     assert boxes == ["182", "89"]
     shown = texts(svg)
-    assert shown[0] == "node-1, card-0, m"
+    assert shown[0] == "node-1, card-0, m, by slot"
     assert {"2g.20gb", "default/a", "default/b", "free", "memory: 3Gi of 4Gi"} <= {*shown}
     assert ET.fromstring(svg).findtext(f"{SVG}desc") == (
         "card-0: slot 0-3: 0-1 2g.20gb default/a, 2 default/b, 3 free."

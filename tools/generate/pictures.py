@@ -1,4 +1,4 @@
-"""Generates pictures of cards and reports: in ``docs/concepts.md``, ``README.md`` and ``docs/examples/full-card``.
+"""Generates the pictures of cards in ``docs/pictures``, and reports in ``README.md`` and ``docs/examples/full-card``.
 
 Cards are drawn from ResourceSlices as the plugin compiles them, with claims that the allocator has placed. A test
 generates the pages into another folder and compares.
@@ -7,59 +7,72 @@ generates the pages into another folder and compares.
 import contextlib
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from unittest.mock import patch
 
-from kerf_dra.api.model.devices import Device
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.dump import encode_dump
-from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, pod, replace, with_amounts
+from kerf_dra.driver.partitions.card_pictures.card_picture import FREE_UNIT, CardPicture, Unit, UnitRow
+from kerf_dra.driver.partitions.card_pictures.picture_builder import build_card_pictures, find_holders
+from kerf_dra.driver.partitions.card_pictures.svg_picture import draw_svg
+from tests.fakes import cluster_states
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, pod, with_amounts
 from tools.generate.page_block import ROOT, write_page
 
 __all__ = ["EXAMPLE", "PAGES", "ROOT", "generate"]
 
-CONCEPTS: Final = Path("docs/concepts.md")
 EXAMPLE: Final = Path("docs/examples/full-card/README.md")
 DUMP: Final = EXAMPLE.parent / "cluster.json"
 FRONT: Final = Path("README.md")
-PAGES: Final = (CONCEPTS, EXAMPLE, FRONT)
+PAGES: Final = (EXAMPLE, FRONT)
+PLACEMENTS: Final = Path("docs/pictures/placements.svg")
+CUTS: Final = Path("docs/pictures/one-card-two-cuts.svg")
+CARD: Final = Path("docs/pictures/full-card.svg")
 
-_CELL: Final = 8
-"""Characters of a memory slice: the names of the smallest profiles, and a bar."""
 _COLUMNS: Final = "100"
-_UNIT: Final = "memory-slice-"
-
-
-class Part(NamedTuple):
-    """A device on its units."""
-
-    start: int
-    size: int
-    label: str
+_PODS: Final = ("notebook", "trainer", "serving", *(f"web-{number}" for number in range(7)))
+_NAMES: Final = {f"default/{name}": name for name in _PODS}
+"""What claims are called in pictures, all of one namespace."""
 
 
 def generate(target: Path) -> list[Path]:
-    """Write the pages and the dump below ``target`` and return their paths relative to it."""
-    seven = _draw_claims(allocate_claims(gpu_cluster(), *(claim(f"web-{n}", "1g-10gb") for n in range(7))))
-    two = _draw_claims(allocate_claims(gpu_cluster(), claim("trainer", "4g-40gb"), claim("serving", "3g-40gb")))
-    cut = _fence([*seven, "", "the same card, once these pods have ended:", "", *two])
+    """Write the pages, the pictures and the dump below ``target`` and return their paths relative to it."""
+    seven = allocate_claims(gpu_cluster(), *(claim(f"web-{n}", "1g-10gb") for n in range(7)))
+    two = allocate_claims(gpu_cluster(), claim("trainer", "4g-40gb"), claim("serving", "3g-40gb"))
+    pictures = {
+        PLACEMENTS: draw_svg(
+            [_draw_placements()],
+            "Every placement of each profile of an H100 with 80 GB",
+            captions=("the memory slices of an H100 with 80 GB",),
+            has_states=False,
+        ),
+        CUTS: draw_svg(
+            [*_draw_claims(seven), *_draw_claims(two)],
+            "One H100, with seven pods, and then with two",
+            captions=("the memory slices of an H100, with seven pods", "the same card, once these pods have ended"),
+            labels=_NAMES,
+        ),
+        CARD: draw_svg([*_draw_claims(full_card())], "An H100 with four claims", labels=_NAMES),
+    }
     (target / DUMP.parent).mkdir(parents=True, exist_ok=True)
     (target / DUMP).write_bytes(encode_dump(full_card(), compress=False))
+    for path, picture in pictures.items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).write_text(picture, encoding="utf-8")
     why = _fence(_run("why", "pod/trainer", target / DUMP))
     for page, name, content in (
-        (CONCEPTS, "placements", _fence(_draw_placements())),
-        (CONCEPTS, "cuts", cut),
-        (FRONT, "cuts", cut),
         (FRONT, "why", why),
-        (EXAMPLE, "card", _fence(_draw_claims(full_card()))),
         (EXAMPLE, "why", why),
         (EXAMPLE, "frag", _fence(_run("frag", target / DUMP))),
     ):
         write_page(target, page, name, content, source=target if (target / page).exists() else ROOT)
-    return [*PAGES, DUMP]
+    return [*PAGES, *pictures, DUMP]
 
 
 def full_card() -> ClusterState:
@@ -67,7 +80,7 @@ def full_card() -> ClusterState:
     held = (*(claim(f"web-{number}", "1g-10gb") for number in range(3)), claim("notebook", "3g-40gb"))
     now = allocate_claims(gpu_cluster(), *held)
     waiting = claim("trainer", "4g-40gb")
-    now = replace(now, claims=(*now.claims, waiting), pods=(pod("trainer", "trainer"),))
+    now = cluster_states.replace(now, claims=(*now.claims, waiting), pods=(pod("trainer", "trainer"),))
     return with_amounts(now, cpu="64", memory="512Gi", pods="110")
 
 
@@ -84,75 +97,43 @@ def _fence(lines: Iterable[str]) -> str:
     return "\n".join(("```text", *(line.rstrip() for line in lines), "```"))
 
 
-def _draw_placements() -> Iterator[str]:
+def _draw_claims(now: ClusterState) -> list[CardPicture]:
+    """The cards with the claims that have their partitions, without the counters that are no units."""
+    return [replace(each, gauges=()) for each in build_card_pictures(now.slices, find_holders(now.claims))]
+
+
+def _draw_placements() -> CardPicture:
     """Every placement of each profile of a card, one row for those that do not overlap."""
-    yield from _draw_head()
-    profiles: dict[str, list[Part]] = {}
-    for device in _devices(gpu_cluster()):
-        if (profile := _profile(device)) and "+" not in profile:  # 1g.10gb+me has the placements of 1g.10gb
-            profiles.setdefault(profile, []).append(_part(device, profile))
-    for parts in profiles.values():
-        rows: list[list[Part]] = []
-        for part in sorted(parts):
-            for row in rows:
-                if row[-1].start + row[-1].size <= part.start:
-                    row.append(part)
-                    break
-            else:
-                rows.append([part])
-        yield from map(_draw_row, rows)
+    published = gpu_cluster().slices
+    [empty] = _draw_claims(gpu_cluster())
+    [none] = empty.rows
+    rows: list[UnitRow] = []
+    for profile, devices in _list_devices(published).items():
+        found = [build_card_pictures(published, {id_: (profile,)}) for id_ in devices]
+        placements = [picture.rows[0].units for pictures in found for picture in pictures]
+        rows += (replace(none, units=units) for units in _merge(placements))
+    return replace(empty, rows=tuple(rows), gauges=())
 
 
-def _draw_claims(now: ClusterState) -> Iterator[str]:
-    """The card with the claims that have its partitions, their profiles above their names."""
-    devices = {device.name: device for device in _devices(now)}
-    having = [
-        (devices[result.device], each.metadata.name)
-        for each in now.claims
-        if each.status.allocation is not None
-        for result in each.status.allocation.devices.results
-    ]
-    yield from _draw_head()
-    yield _draw_row([_part(device, _profile(device)) for device, _ in having], empty="free")
-    yield _draw_row([_part(device, name) for device, name in having])
+def _list_devices(published: Iterable[ResourceSlice]) -> dict[str, list[DeviceId]]:
+    """The devices of each profile, but for 1g.10gb+me, which has the placements of 1g.10gb."""
+    found: dict[str, list[DeviceId]] = {}
+    for slice_ in published:
+        for device in slice_.spec.devices:
+            profile = str(device.attributes["profile"].value)
+            if profile and "+" not in profile:
+                found.setdefault(profile, []).append(DeviceId(slice_.spec.driver, slice_.spec.pool.name, device.name))
+    return found
 
 
-def _draw_head() -> Iterator[str]:
-    yield "".join(f" slice {number}".ljust(_CELL) for number in range(_count_units()))
-
-
-def _draw_row(parts: Sequence[Part], empty: str = "") -> str:
-    cells = ["|"]
-    at = 0
-    for part in sorted(parts):
-        cells += [_cell(empty, 1) for _ in range(part.start - at)]
-        cells.append(_cell(part.label, part.size))
-        at = part.start + part.size
-    return "".join((*cells, *(_cell(empty, 1) for _ in range(_count_units() - at))))
-
-
-def _cell(label: str, size: int) -> str:
-    return f"{label:^{size * _CELL - 1}}|"
-
-
-def _part(device: Device, label: str) -> Part:
-    units = _units(device)
-    return Part(start=min(units), size=len(units), label=label)
-
-
-def _devices(now: ClusterState) -> Iterator[Device]:
-    return (device for each in now.slices for device in each.spec.devices)
-
-
-def _count_units() -> int:
-    return max(max(_units(device), default=0) for device in _devices(gpu_cluster())) + 1
-
-
-def _units(device: Device) -> list[int]:
-    """The memory slices that a device consumes, by its counters."""
-    names = (name for each in device.consumes_counters for name in each.counters)
-    return sorted(int(name.removeprefix(_UNIT)) for name in names if name.startswith(_UNIT))
-
-
-def _profile(device: Device) -> str:
-    return str(device.attributes["profile"].value)
+def _merge(placements: Iterable[Sequence[Unit]]) -> list[tuple[Unit, ...]]:
+    """Put placements that do not overlap into one row; the first ones come first."""
+    rows: list[list[Unit]] = []
+    for units in sorted(placements, key=lambda units: [not unit.holders for unit in units]):
+        covered = [index for index, unit in enumerate(units) if unit.holders]
+        row = next((row for row in rows if not any(row[index].holders for index in covered)), None)
+        if row is None:
+            rows.append(row := [FREE_UNIT] * len(units))
+        for index in covered:
+            row[index] = units[index]
+    return [tuple(row) for row in rows]

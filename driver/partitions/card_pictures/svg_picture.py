@@ -92,6 +92,8 @@ class _Page:
     labels: Mapping[str, str]
     has_namespaces: bool
     """Whether claims of several namespaces have the same name."""
+    has_states: bool
+    """Whether the states of units have words."""
     elements: list[str]
     bottom: int
     cut_names: dict[tuple[str, ...], Unit]
@@ -110,21 +112,24 @@ def draw_svg(
     captions: Sequence[str] = (),
     labels: Mapping[str, str] = _NO_LABELS,
     kept: Mapping[str, int] = UNCOLORED,
+    has_states: bool = True,
 ) -> str:
     """Return pictures below one another with one legend.
 
     ``title`` names the whole, ``captions`` each picture in place of its node, name and model; ``labels`` say what a
-    holder is called, and ``kept`` which colors claims have already.
+    holder is called, and ``kept`` which colors claims have already. Without ``has_states`` units that no claim holds
+    have no words, and there is no legend.
     """
     units = [unit for each in pictures for unit in each.units]
     colors = assign_colors((unit.holders[0] for unit in units if unit.state in OWNED), kept)
     holders = {holder for each in pictures for holder in each.holders}
     has_namespaces = len({holder.rpartition("/")[2] for holder in holders}) < len(holders)
-    page = _Page(colors, labels, has_namespaces, [], 0, {})
+    page = _Page(colors, labels, has_namespaces, has_states, [], 0, {})
     for number, each in enumerate(pictures):
         page.add_text(captions[number] if number < len(captions) else _caption(each), "title")
         _add_picture(page, each)
-    _add_legend(page, units)
+    if has_states:
+        _add_legend(page, units)
     description = " ".join(f"{each.description}." for each in pictures[:_LEGEND])
     size = f'viewBox="0 0 {_WIDTH} {page.bottom + _MARGIN}" width="{_WIDTH}"'
     head = (
@@ -138,14 +143,19 @@ def draw_svg(
 
 
 def _caption(picture: CardPicture) -> str:
-    return ", ".join(word for word in (picture.node, picture.title, picture.model) if word)
+    units = " and ".join(dict.fromkeys(row.name for row in picture.rows)) if picture.name else "devices"
+    words = (picture.node, picture.title, picture.model, f"by {units}" if units else "")
+    return ", ".join(word for word in words if word)
 
 
 def _add_picture(page: _Page, picture: CardPicture) -> None:
+    numbered: UnitRow | None = None
     for row in picture.rows:
         starts = range(0, len(row.units), _CELLS)
+        is_like_above = numbered is not None and (row.name, row.numbers) == (numbered.name, numbered.numbers)
         for start in starts[:_STRIPS]:
-            _add_strip(page, row, start)
+            _add_strip(page, row, start, has_numbers=not is_like_above or len(starts) > 1)
+        numbered = row
         if len(starts) > _STRIPS:
             page.add_text(f"and {len(row.units) - _STRIPS * _CELLS} more", "faint")
     for gauge in picture.gauges:
@@ -155,12 +165,12 @@ def _add_picture(page: _Page, picture: CardPicture) -> None:
     page.bottom += _MARGIN
 
 
-def _add_strip(page: _Page, row: UnitRow, start: int) -> None:
-    """Draw the units of one strip with their numbers above them."""
+def _add_strip(page: _Page, row: UnitRow, start: int, *, has_numbers: bool) -> None:
+    """Draw the units of one strip, with their numbers above them unless the strip above has them."""
     strip = UnitRow(name=row.name, numbers=row.numbers[start : start + _CELLS], units=row.units[start : start + _CELLS])
     cell = min((_WIDTH - 2 * _MARGIN) / len(strip.units), _WIDEST_CELL)
-    page.bottom += _LINE
-    for index, number in enumerate(strip.numbers):
+    page.bottom += _LINE if has_numbers else 0
+    for index, number in enumerate(strip.numbers if has_numbers else ()):
         name = f"{row.name} {number}" if (len(row.name) + 4) * _LETTER <= cell else str(number)
         middle = _MARGIN + (index + 0.5) * cell
         page.elements.append(_text(middle, page.bottom - 5, name, "number", anchor="middle"))
@@ -196,7 +206,7 @@ def _draw_part(page: _Page, part: Sequence[Unit], left: float, top: float, cell:
 def _words(unit: Unit, page: _Page, letters: int) -> list[str]:
     """Return the lines in a part: what it is, and who has it, or its state. A namespace goes where there is no room."""
     if not unit.holders:
-        return [unit.label or str(unit.state)]
+        return [str(unit.state)] if page.has_states else []
     names = _list_holders(unit, page.labels)
     if len(names) > letters and len(unit.holders) == 1 and not page.has_namespaces:
         names = names.rpartition("/")[2]
