@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import count
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -34,6 +35,7 @@ from kerf_dra.driver.scheduling.node_filter import node_view
 from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 
 _BUDGET: Final = Budget()
+_NOTHING: Final[Mapping[DeviceId, Sequence[str]]] = MappingProxyType({})
 _SHARED: Final = ("features", "slices", "inventory", "cards", "published_sizes", "_slice_pools")
 """The properties that an index shares with the ones derived from it: features, and what depends on slices only."""
 
@@ -174,9 +176,13 @@ class ClusterIndex:
         holders = self.all_holdings.holders
         return [build_usage(card, holders) for card in self.cards.known if not nodes or card.node in nodes]
 
-    def build_pictures(self, pools: Iterable[PoolKey]) -> list[CardPicture]:
-        """Return pictures of the cards in these pools, in this order."""
+    def build_pictures(
+        self, pools: Iterable[PoolKey], planned: Mapping[DeviceId, Sequence[str]] = _NOTHING
+    ) -> list[CardPicture]:
+        """Return pictures of the cards in these pools, in this order; ``planned`` hold devices beside the claims."""
         holders, consumed = self._drawn_holders
+        if planned:
+            holders = {**holders, **{id_: (*holders.get(id_, ()), *names) for id_, names in planned.items()}}
         return [
             picture
             for pool in dict.fromkeys(pools)

@@ -246,6 +246,37 @@ def test_drawn_cards_have_the_width_of_the_terminal(
     assert max(map(len, drawn)) <= min(columns, 80)
 
 
+def test_why_draws_the_cards_in_the_way_and_no_others(run: Run, tmp_path: Path) -> None:
+    now = allocate_claims(gpu_cluster(2), claim("a", "4g-40gb"), claim("b", "1g-10gb"), on="node-1")
+    now = allocate_claims(now, claim("c", "7g-80gb"), on="node-2")
+    waiting = claim("large", "7g-80gb")
+    now = replace(now, claims=(*now.claims, waiting), pods=(pod("large", "large"),))
+    _, out, _ = run("why", "pod/large", "--from", written(now, tmp_path / "d.json"))
+    drawn = [line for line in out.splitlines() if "[ " in line]
+    assert [line.split("  [ ")[0].split() for line in drawn] == [["node-1", "gpu-0"], ["node-2", "gpu-0"]]
+    assert "[ c c c c c c c c ]" in drawn[1]
+    assert "c = default/c" in out
+
+
+def test_why_draws_the_card_that_a_claim_has_something_of(run: Run, tmp_path: Path) -> None:
+    now = allocate_claims(gpu_cluster(2, 2), claim("a", "4g-40gb"), on="node-2")
+    _, out, _ = run("why", "claim/a", "--from", written(now, tmp_path / "d.json"))
+    [drawn] = [line for line in out.splitlines() if "[ " in line]
+    assert drawn.startswith("node-2  gpu-0  [ a a a a . . . . ]  a = default/a")
+
+
+def test_plan_draws_what_would_be_placed_beside_what_is_there(run: Run, tmp_path: Path, manifests: str) -> None:
+    now = allocate_claims(gpu_cluster(2), claim("a", "4g-40gb"), on="node-1")
+    file = written(now, tmp_path / "d.json")
+    _, out, _ = run("plan", "-f", manifests, "--from", file, "--nodes", "node-1", "--count", "2")
+    [drawn] = [line for line in out.splitlines() if "[ " in line]
+    assert drawn.startswith("node-1  gpu-0  [ a a a a ")
+    assert "a = default/a" in out
+    planned = re.findall(r"([b-z]) = planned: Pod default/web, copy ([12])", " ".join(out.split()))
+    assert sorted(number for _, number in planned) == ["1", "2"]
+    assert all(f" {letter} " in drawn for letter, _ in planned)
+
+
 def test_a_file_that_is_no_dump_is_bad_input(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text("{}")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from kerf_dra.api.manifests.documents import find_document_problems
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.api.model.names import DriverName, list_names
+from kerf_dra.api.model.names import DeviceId, DriverName, list_names
 from kerf_dra.driver.cli.cluster.why import reason_lines
 from kerf_dra.driver.cli.options import option
 from kerf_dra.driver.cli.options.cluster import (
@@ -37,6 +38,7 @@ from kerf_dra.driver.cli.output import (
     EXIT_DOES_NOT_FIT,
     EXIT_NO_ANSWER,
     OutputFormat,
+    draw_in_terminal,
     format_table,
     make_printable,
     output_formats,
@@ -45,6 +47,7 @@ from kerf_dra.driver.cli.output import (
 )
 from kerf_dra.driver.controller.device_types import device_type_of, known_device_types
 from kerf_dra.driver.controller.structured.class_compiler import compile_class
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.report import Verdict
 from kerf_dra.driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
 from kerf_dra.driver.diagnostics.workload import read_workloads
@@ -58,6 +61,10 @@ _WIDTH = 80
 """Columns of sentences, as in ``kerf why``."""
 _PASSED_OVER = 6
 """Documents without devices that are named where there are no others."""
+_CARDS = 8
+"""Cards drawn as text: as many as one node has; ``-o wide`` draws all."""
+_PLANNED = "planned: "
+"""What is before a workload in the legend; names of claims have no spaces."""
 _ROWS = 60
 """Placements listed as text; ``-o wide`` lists all of them."""
 
@@ -127,7 +134,7 @@ def command(
         track=Progress(),
     )
     if output in ("text", "wide"):
-        click.echo("\n".join(_lines(make_printable(answer), is_wide=output == "wide")))
+        click.echo("\n".join(_lines(cluster, answer, is_wide=output == "wide")))
     else:
         print_document(answer, output)
     return _exit(answer)
@@ -212,10 +219,12 @@ def _find_problems(documents: Sequence[PlacedDocument]) -> Iterator[str]:
         yield from (f"{each}: {problem}" for problem in problems)
 
 
-def _lines(answer: PlanReport, *, is_wide: bool) -> Iterator[str]:
+def _lines(cluster: ClusterIndex, found: PlanReport, *, is_wide: bool) -> Iterator[str]:
+    answer = make_printable(found)
     if answer.placed:
         yield _placements(answer.placed, sys.maxsize if is_wide else _ROWS)
         yield ""
+        yield from _draw_cards(cluster, found.placed, sys.maxsize if is_wide else _CARDS)
     waiting = sum(each.copies for each in answer.unplaced)
     total = len(answer.placed) + waiting
     verdict = (
@@ -244,6 +253,28 @@ def _lines(answer: PlanReport, *, is_wide: bool) -> Iterator[str]:
         yield f"\n{answer.unjudged}"
     if answer.passed_over:
         yield f"\npassed over: {', '.join(answer.passed_over)}"
+
+
+def _draw_cards(cluster: ClusterIndex, placed: Sequence[PlacedCopy], most: int) -> Iterator[str]:
+    """Draw the cards on which something would be placed, with what is there already."""
+    planned: dict[DeviceId, list[str]] = {}
+    has_copies = any(each.copy > 1 for each in placed)
+    for each in placed:
+        copy = f", copy {each.copy}" if has_copies else ""
+        for device in each.devices:
+            pool, _, name = device.device.rpartition("/")
+            driver, _, pool = pool.partition("/")
+            planned.setdefault(DeviceId(driver, pool, name), []).append(f"{_PLANNED}{each.demand}{copy}")
+    pictures = [
+        replace(each, gauges=())
+        for each in cluster.build_pictures([(id_.driver, id_.pool) for id_ in planned], planned)
+        if any(holder.startswith(_PLANNED) for holder in each.holders)
+    ]
+    if pictures:
+        yield from draw_in_terminal(pictures[:most])
+        if len(pictures) > most:
+            yield f"and {format_count(len(pictures) - most, 'card')} more; --output wide has them all"
+        yield ""
 
 
 def _placements(placed: Sequence[PlacedCopy], most: int) -> str:

@@ -28,6 +28,7 @@ from kerf_dra.driver.cli.output import (
     EXIT_DOES_NOT_FIT,
     EXIT_NO_ANSWER,
     OutputFormat,
+    draw_in_terminal,
     make_printable,
     output_formats,
     print_document,
@@ -198,6 +199,7 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide
             yield from render_report(report, is_wide=is_wide)
     else:
         yield from render_report(answer, is_wide=is_wide)
+        yield from _draw_cards(cluster, answer, is_wide=is_wide)
     reports = answer.pods if isinstance(answer, WorkloadReport) else (answer,)
     if any(report.verdict in _ABOUT_NODES for report in reports) and (why := explain_unjudged(cluster)):
         yield ""
@@ -205,6 +207,34 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide
     for plural, why in cluster.state.forbidden_lists.items():
         yield ""
         yield from _wrapped(to_one_line(f"{plural} could not be read, so what they say is missing here: {why}"))
+
+
+def _draw_cards(cluster: ClusterIndex, answer: WhyReport, *, is_wide: bool) -> Iterator[str]:
+    """Draw the cards that are in the way, and those of which the claims of the subject have devices."""
+    cards = sys.maxsize if is_wide else _CARDS
+    blocked = {(*_split_pool(one.pool), one.card): None for group in answer.groups for one in group.in_the_way[:cards]}
+    own = {f"{answer.subject.namespace}/{claim.name}" for claim in answer.claims if claim.devices}
+    devices = [device for claim in answer.claims for device in claim.devices]
+    pools = [(driver, pool) for driver, pool, _ in blocked]
+    pools += [_split_pool(device.rpartition("/")[0]) for device in devices]
+    pictures = [
+        replace(each, gauges=())
+        for each in cluster.build_pictures(pools)
+        if (each.driver, each.pool, each.name) in blocked
+        or own.intersection(each.holders)
+        or (not each.name and (each.driver, each.pool) in pools)
+    ]
+    if pictures:
+        yield ""
+        yield from draw_in_terminal(pictures[:cards])
+    if len(pictures) > cards:
+        yield f"and {format_count(len(pictures) - cards, 'card')} more; --output wide has them all"
+
+
+def _split_pool(pool: str) -> tuple[str, str]:
+    """Return driver and name of a pool that is written ``driver/pool``."""
+    driver, _, name = pool.partition("/")
+    return driver, name
 
 
 def render_report(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = False) -> Iterator[str]:
