@@ -49,11 +49,12 @@ def test_each_family_has_a_table_with_its_own_sizes_within_80_columns(
     assert code == 0
     gpus, fpgas = out.split("\n\n")
     assert gpus.splitlines()[0] == "gpu.kerf.dev, pool this-node/gpu"
-    assert gpus.splitlines()[3].split() == ["DEVICE", "CUT", "PLACEMENT", "MEMORY", "COMPUTESLICES"]
+    assert gpus.splitlines()[3] == "gpu-0  [ . . . . . . . . ]  . = free"
+    assert gpus.splitlines()[4].split() == ["DEVICE", "CUT", "PLACEMENT", "MEMORY", "COMPUTESLICES"]
     rows = {row[0]: row[1:] for row in map(str.split, (gpus + fpgas).splitlines())}
     assert rows["gpu-0-3g-40gb-at-4"][:2] == ["3g.40gb", "4:4"]
     assert rows["gpu-0"][:2] == ["whole", "0:8"]
-    assert fpgas.splitlines()[3].split() == ["DEVICE", "CUT", "PLACEMENT", "SLOTS", "LUT", "DSP"]
+    assert fpgas.splitlines()[4].split() == ["DEVICE", "CUT", "PLACEMENT", "SLOTS", "LUT", "DSP"]
     assert rows["fpga-0-aes-gcm-at-1"][:3] == ["aes-gcm", "1:1", "1"]
     assert max(map(len, out.splitlines())) <= 80
 
@@ -135,6 +136,7 @@ def test_what_is_on_the_cards_and_what_their_modes_forbid_is_shown_within_80_col
         "gpu-0: on the card now: 1g.10gb at 4, not in use",
         "gpu-0: not available whole: MIG mode is on and off only after a reset",
     ]
+    assert gpus[6].startswith("gpu-0  [ a a a a b . . . ]  a = 3g.40gb at 0  b = 1g.10gb at 4"), "no record has them"
     assert fpgas[3].startswith("fpga-0: on the card now: ")
     assert fpgas[3].endswith(" at 1, in use")
     assert max(map(len, [*gpus, *fpgas])) <= 80
@@ -162,6 +164,8 @@ def test_what_is_on_a_card_is_shown_with_the_claim_that_the_records_name(
         "gpu-0: on the card now: 3g.40gb at 0, in use, of claim default/training",
         "gpu-0: on the card now: 1g.10gb at 4, not in use, in use outside of Kerf",
     ]
+    assert out.splitlines()[5].startswith("gpu-0  [ a a a a % . . . ]  a = default/training  . = free")
+    assert "% = held by another program (1g.10gb at 4)" in out
     (family,) = json.loads(run(capsys, backend, "--family=gpu", "-o", "json")[1])["families"]
     assert family["holders"] == {card["uuid"]: {"gi-1": "default/training", "gi-9": ""}}
 
@@ -181,6 +185,8 @@ def test_what_a_container_has_by_a_limit_is_shown_with_its_resource(
     out = run(capsys, backend, "--family=gpu")[1]
     assert out.splitlines()[3] == ("gpu-0: on the card now: 1g.10gb at 0, in use, of extended resource")
     assert out.splitlines()[4] == "  kerf.dev/gpu-small"
+    assert out.splitlines()[5].startswith("gpu-0  [ + . . . . . . . ]  . = free")
+    assert "+ = reserved for an extended resource (kerf.dev/gpu-small)" in " ".join(out.split())
 
 
 def test_records_that_cannot_be_read_are_named_and_the_cards_are_shown(

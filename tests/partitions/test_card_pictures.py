@@ -92,7 +92,7 @@ def test_a_unit_is_stranded_when_another_counter_than_its_own_is_used_up() -> No
 
 def test_what_the_driver_has_withdrawn_is_not_drawn_as_free() -> None:
     assert draw([pool([HALVES[0]], FOUR)], {}) == [
-        "n  card  [ . . / / ]  . = free  / = not offered: in use outside of claims"
+        "n  card  [ . . / / ]  . = free  / = not offered by the driver"
     ]
 
 

@@ -21,11 +21,13 @@ from kerf_dra.api.model.device_attributes import pool_name
 from kerf_dra.api.model.devices import Device, Pool
 from kerf_dra.api.wire import to_builtins
 from kerf_dra.driver.cli.node.checkpoint import state_folder
+from kerf_dra.driver.cli.node.survey_pictures import RESOURCE, build_survey_picture
 from kerf_dra.driver.cli.options import backend_option, card_options, family_option, option, state_options
 from kerf_dra.driver.cli.output import (
     EXIT_FAILED,
     OutputFormat,
     describe_error,
+    draw_in_terminal,
     format_table,
     output_formats,
     print_document,
@@ -63,8 +65,6 @@ _UNIT: Final = re.compile(r".+-(\d+)")
 """A counter of one unit of a card, such as ``memory-slice-3``."""
 _NAMES: Final = ("profile", "function", "cut")
 """The attributes of which the first that is not empty names a device's part of the card."""
-_RESOURCE: Final = "extended resource"
-"""How a holder begins that is no claim, before the name of the resource."""
 _INDENT: Final = "  "
 """The indentation of the further lines of a long one."""
 
@@ -107,6 +107,8 @@ class FamilyDevices:
     holders: Mapping[str, Mapping[str, str]] | None
     """The claims, or the extended resource, by card and by id of what is on it, where the records say that it was made
     for them; None: there are no records."""
+    whole_holders: Mapping[str, str]
+    """The claims, or the extended resource, that have whole cards, by card: hardware does not show it."""
     problems: tuple[str, ...]
     """The surveys that failed, and records that cannot be read."""
     pool: Pool | None
@@ -176,7 +178,14 @@ def command(
     for problem in (*problems, *unknown):
         print_text(f"kerf: {problem}", err=True)
     if output == "text":
-        print_text("\n\n".join("\n".join(_lines(each)) for each in found))
+        if not found:
+            print_text("")
+        for number, each in enumerate(found):
+            print_text("\n".join(([""] if number else []) + [*_lines(each)]))
+            if each.pool is not None:
+                for line in _draw_cards(each, each.pool):
+                    click.echo(line)
+                print_text(_format_devices(each))
     elif output == "name":
         print_text(
             "\n".join(f"{each.pool.name}/{device.name}" for each in found if each.pool for device in each.devices)
@@ -229,6 +238,7 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
         surveys=tuple(surveys),
         unhealthy=tuple(unhealthy),
         holders=None if made is None else _find_holders(surveys, made),
+        whole_holders={each.partition.card_uuid: each.holder for each in made or () if each.partition.is_whole},
         problems=tuple(problems),
         pool=pool,
         unlisted=tuple(unlisted),
@@ -266,7 +276,7 @@ def _read_made(state: Path) -> Sequence[_Made] | None:
     with open_copy(state, boot_id=boot_id) as checkpoint:
         return [
             _Made(
-                f"{_RESOURCE} {record.resource}" if record.resource else str(record.claim),
+                f"{RESOURCE} {record.resource}" if record.resource else str(record.claim),
                 from_card_part(device.part),
                 checkpoint.journal(uid, device.share, boot_id).notes,
             )
@@ -299,7 +309,7 @@ def _describe_kept_out(card: Card, reason: str, made: Sequence[_Made]) -> KeptOu
 
 
 def _lines(found: FamilyDevices) -> Iterator[str]:
-    """Yield a title, the cards, what is on them, and a table with a column for each capacity that classes may limit."""
+    """Yield a title, the cards, and what is on them."""
     if found.pool is None:
         yield f"{found.family.driver}: no cards"
         if found.family.is_network_attached:
@@ -317,8 +327,30 @@ def _lines(found: FamilyDevices) -> Iterator[str]:
             lines += _survey_lines(surveys[card.uuid], found)
         yield from (_fill(f"{card_name(card)}: {line}") for line in lines)
     yield from _list_others(found)
+
+
+def _draw_cards(found: FamilyDevices, pool: Pool) -> list[str]:
+    """Draw what is on the cards that could be surveyed."""
+    surveys = {survey.card_uuid: survey for survey in found.surveys}
+    return draw_in_terminal(
+        build_survey_picture(
+            card,
+            surveys[card.uuid],
+            None if found.holders is None else found.holders[card.uuid],
+            found.unhealthy,
+            driver=found.family.driver,
+            pool=pool.name,
+            whole_holder=found.whole_holders.get(card.uuid, ""),
+        )
+        for card in found.cards
+        if card.uuid in surveys
+    )
+
+
+def _format_devices(found: FamilyDevices) -> str:
+    """Return a table with a column for each capacity that classes may limit."""
     header = ("DEVICE", "CUT", "PLACEMENT", *(name.upper() for name in found.family.minimums))
-    yield format_table(header, (_row(found.family, device) for device in devices))
+    return format_table(header, (_row(found.family, device) for device in found.devices))
 
 
 def _list_others(found: FamilyDevices) -> Iterator[str]:
@@ -361,7 +393,7 @@ def _holder(found: FoundPartition, survey: CardSurvey, devices: FamilyDevices) -
         return ""
     holder = devices.holders[survey.card_uuid][found.id]
     if holder:
-        return f", of {holder}" if holder.startswith(_RESOURCE) else f", of claim {holder}"
+        return f", of {holder}" if holder.startswith(RESOURCE) else f", of claim {holder}"
     return "" if found.is_static else ", in use outside of Kerf"
 
 

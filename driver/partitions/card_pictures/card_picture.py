@@ -43,7 +43,7 @@ MEANINGS: Final[Mapping[UnitState, str]] = MappingProxyType(
         UnitState.SHARED: "shared by claims",
         UnitState.CONTESTED: "held more than once",
         UnitState.TAINTED: "tainted: free with a toleration",
-        UnitState.WITHHELD: "not offered: in use outside of claims",
+        UnitState.WITHHELD: "not offered by the driver",
         UnitState.RESERVED: "reserved for an extended resource",
         UnitState.STATIC: "static: made by an administrator, free",
         UnitState.FOREIGN: "held by another program",
