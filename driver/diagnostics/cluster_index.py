@@ -180,21 +180,29 @@ class ClusterIndex:
         self, pools: Iterable[PoolKey], planned: Mapping[DeviceId, Sequence[str]] = _NOTHING
     ) -> list[CardPicture]:
         """Return pictures of the cards in these pools, in this order; ``planned`` hold devices beside the claims."""
-        holders, consumed = self._drawn_holders
-        if planned:
-            holders = {**holders, **{id_: (*holders.get(id_, ()), *names) for id_, names in planned.items()}}
         return [
             picture
             for pool in dict.fromkeys(pools)
             for picture in build_card_pictures(
-                self.slices.newest_of_pool(PoolId(*pool)), holders, consumed=consumed, rules=self.state.taint_rules
+                self.slices.newest_of_pool(PoolId(*pool)),
+                _add_holders(self._drawn_holders[pool], planned),
+                consumed=self._consumed,
+                rules=self.state.taint_rules,
             )
         ]
 
     @cached_property
-    def _drawn_holders(self) -> tuple[Mapping[DeviceId, Sequence[str]], Mapping[DeviceId, Mapping[str, Quantity]]]:
-        """The claims that hold each device, and what they have of capacities."""
-        return find_holders(self.state.claims), find_consumed(self.state.claims)
+    def _drawn_holders(self) -> Mapping[PoolKey, Mapping[DeviceId, Sequence[str]]]:
+        """The claims that hold each device, by pool."""
+        found: dict[PoolKey, dict[DeviceId, Sequence[str]]] = defaultdict(dict)
+        for id_, names in find_holders(self.state.claims).items():
+            found[id_.driver, id_.pool][id_] = names
+        return found
+
+    @cached_property
+    def _consumed(self) -> Mapping[DeviceId, Mapping[str, Quantity]]:
+        """What claims have of the capacities of devices that they share."""
+        return find_consumed(self.state.claims)
 
     @cached_property
     def _slice_pools(self) -> tuple[Mapping[str, frozenset[PoolKey]], frozenset[PoolKey]]:
@@ -248,6 +256,12 @@ def pods_of(claim: ResourceClaim) -> list[ObjectRef]:
     """Return the pods for which ``claim`` is reserved."""
     namespace = claim.metadata.namespace
     return [ObjectRef(namespace, user.name) for user in claim.status.reserved_for if user.resource == "pods"]
+
+
+def _add_holders(
+    holders: Mapping[DeviceId, Sequence[str]], planned: Mapping[DeviceId, Sequence[str]]
+) -> Mapping[DeviceId, Sequence[str]]:
+    return {id_: (*holders.get(id_, ()), *planned.get(id_, ())) for id_ in (*holders, *planned)}
 
 
 def _by_ref(objects: Iterable[ObjectT]) -> dict[ObjectRef, ObjectT]:

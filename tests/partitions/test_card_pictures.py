@@ -1,6 +1,8 @@
 """Pictures of cards, from slices and claims alone: what each unit is, for the slices of any driver."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from math import dist
 from typing import Final
 
 import pytest
@@ -24,7 +26,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.partitions.card_pictures.card_picture import CardPicture, UnitState
-from kerf_dra.driver.partitions.card_pictures.claim_colors import COLORS, assign_colors
+from kerf_dra.driver.partitions.card_pictures.claim_colors import COLORS, ClaimColor, assign_colors
 from kerf_dra.driver.partitions.card_pictures.picture_builder import (
     build_card_pictures,
     find_consumed,
@@ -91,9 +93,7 @@ def test_a_unit_is_stranded_when_another_counter_than_its_own_is_used_up() -> No
 
 
 def test_what_the_driver_has_withdrawn_is_not_drawn_as_free() -> None:
-    assert draw([pool([HALVES[0]], FOUR)], {}) == [
-        "n  card  [ . . / / ]  . = free  / = not offered by the driver"
-    ]
+    assert draw([pool([HALVES[0]], FOUR)], {}) == ["n  card  [ . . / / ]  . = free  / = not offered by the driver"]
 
 
 def test_units_that_are_taken_out_of_the_counters_are_reserved() -> None:
@@ -230,6 +230,12 @@ def amd_slices() -> list[ResourceSlice]:
     return [pool([device(f"gpu-{n}-{128 + n}", attributes=attributes) for n in range(8)])]
 
 
+def hami_slices() -> list[ResourceSlice]:
+    """What HAMi's driver publishes: cards of which claims have shares of cores and memory."""
+    capacity = {"cores": Capacity(value=Quantity(100)), "memory": Capacity(value=Quantity("80Gi"))}
+    return [pool([device(f"hami-gpu-{n}", allow_multiple_allocations=True, capacity=capacity) for n in range(4)])]
+
+
 @pytest.mark.parametrize(
     ("found", "rows"),
     [
@@ -238,9 +244,10 @@ def amd_slices() -> list[ResourceSlice]:
         (dranet_slices("n"), ["device 0-1"]),
         (example_slices(), ["device 0-7"]),
         (amd_slices(), ["device 0-7"]),
+        (hami_slices(), ["device 0-3"]),
         (slices("n", fpgas("quad")), ["slot 0-3"]),
     ],
-    ids=["NVIDIA", "Intel", "dranet", "example", "AMD", "FPGA"],
+    ids=["NVIDIA", "Intel", "dranet", "example", "AMD", "HAMi", "FPGA"],
 )
 def test_the_slices_of_every_driver_are_drawn(found: list[ResourceSlice], rows: list[str]) -> None:
     pictures = picture_of(found)
@@ -284,14 +291,52 @@ def test_a_claim_keeps_its_color_while_others_come_and_go() -> None:
     assert max([*more.values()].count(color) for color in range(len(COLORS))) <= 6
 
 
-def luminance(rgb: str) -> float:
+def linear(rgb: str) -> list[float]:
+    """The channels of a color in proportion to their light."""
     channels = [int(rgb[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels]
+
+
+def luminance(rgb: str) -> float:
+    return sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear(rgb), strict=True))
 
 
 @pytest.mark.parametrize("color", COLORS, ids=lambda color: color.name)
-def test_text_on_a_color_has_the_contrast_that_wcag_asks_for(color: object) -> None:
-    assert isinstance(color, type(COLORS[0]))
+def test_text_on_a_color_has_the_contrast_that_wcag_asks_for(color: ClaimColor) -> None:
     dark, light = sorted((luminance(color.rgb), luminance(color.text_rgb)))
     assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def lab(channels: Sequence[float]) -> list[float]:
+    """CIELAB of linear sRGB with white D65."""
+    to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+    xyz = [sum(a * max(0.0, b) for a, b in zip(row, channels, strict=True)) for row in to_xyz]
+    x, y, z = (
+        ratio ** (1 / 3) if ratio > 0.008856 else 7.787 * ratio + 16 / 116
+        for ratio in (value / white for value, white in zip(xyz, (0.9505, 1.0, 1.089), strict=True))
+    )
+    return [116 * y - 16, 500 * (x - y), 200 * (y - z)]
+
+
+VISION: Final = {
+    "any": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.11238, 0.88762, 0), (0.11238, 0.88762, 0), (0.00401, -0.00401, 1)),
+    "deuteranopia": ((0.29275, 0.70725, 0), (0.29275, 0.70725, 0), (-0.02234, 0.02234, 1)),
+}
+"""What dichromats see of linear sRGB (Vienot, Brettel and Mollon, 1999)."""
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_colors_differ_for_people_who_confuse_red_and_green(vision: str) -> None:
+    seen = [
+        lab([sum(a * b for a, b in zip(row, linear(color.rgb), strict=True)) for row in VISION[vision]])
+        for color in COLORS
+    ]
+    distances = [dist(one, other) for one, other in combinations(seen, 2)]
+    assert min(distances) > 10, "CIE76; 2.3 can just be seen"
+
+
+def test_of_sixteen_colors_red_and_green_are_not_used() -> None:
+    backgrounds = [color.basic[0] for color in COLORS]
+    assert len({*backgrounds}) == len(COLORS)
+    assert not {41, 42, 101, 102} & {*backgrounds}

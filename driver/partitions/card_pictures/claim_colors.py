@@ -40,14 +40,14 @@ _BLACK_TEXT, _WHITE_TEXT = 30, 97
 COLORS: Final = (
     ClaimColor(name="orange", rgb="#e69f00", text_rgb="#000000", indexed=(178, _BLACK), basic=(43, _BLACK_TEXT)),
     ClaimColor(name="sky blue", rgb="#56b4e9", text_rgb="#000000", indexed=(74, _BLACK), basic=(46, _BLACK_TEXT)),
-    ClaimColor(name="bluish green", rgb="#009e73", text_rgb="#000000", indexed=(36, _BLACK), basic=(42, _BLACK_TEXT)),
+    ClaimColor(name="bluish green", rgb="#009e73", text_rgb="#000000", indexed=(36, _BLACK), basic=(47, _BLACK_TEXT)),
     ClaimColor(name="yellow", rgb="#f0e442", text_rgb="#000000", indexed=(227, _BLACK), basic=(103, _BLACK_TEXT)),
     ClaimColor(name="blue", rgb="#0072b2", text_rgb="#ffffff", indexed=(25, _WHITE), basic=(44, _WHITE_TEXT)),
-    ClaimColor(name="vermilion", rgb="#d55e00", text_rgb="#000000", indexed=(166, _BLACK), basic=(101, _BLACK_TEXT)),
+    ClaimColor(name="vermilion", rgb="#d55e00", text_rgb="#000000", indexed=(166, _BLACK), basic=(100, _WHITE_TEXT)),
     ClaimColor(name="purple", rgb="#cc79a7", text_rgb="#000000", indexed=(175, _BLACK), basic=(45, _BLACK_TEXT)),
 )
-"""The palette without black, which is the text. Of 16 colors those that themes make most alike are not beside one
-another, and each has the letter of its claim in it."""
+"""The palette without black, which is the text. Of 16 colors red and green are left out, which most color-blind people
+confuse; two greys stand for them."""
 
 
 class ColorDepth(Enum):
