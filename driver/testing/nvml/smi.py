@@ -1,4 +1,4 @@
-"""A stand-in for ``nvidia-smi``: lists cards, sets persistence mode and time slices, and resets cards.
+"""A stand-in for ``nvidia-smi``: lists cards, sets persistence and compute mode and time slices, and resets cards.
 
 It is written into the driver's root as a program (``driver_tree``), so it imports the standard library only. Its cards
 are those of the library beside it. The time slices that were set last are kept in the file ``timeslices`` of the
@@ -14,6 +14,7 @@ _USAGE = """\
 usage: nvidia-smi -L
        nvidia-smi --query-gpu=FIELD[,FIELD ...] --format=csv[,noheader][,nounits] [-i CARD[,CARD ...]]
        nvidia-smi -pm 0|1 [-i CARD[,CARD ...]]
+       nvidia-smi -c 0|2|3 [-i CARD[,CARD ...]]
        nvidia-smi --gpu-reset [-i CARD[,CARD ...]]
        nvidia-smi compute-policy -i UUID --set-timeslice 0|1|2|3"""
 _HERE = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120
@@ -28,6 +29,8 @@ _OPTIONS = {
     "--format": "format",
     "-pm": "persistence",
     "--persistence-mode": "persistence",
+    "-c": "compute",
+    "--compute-mode": "compute",
     "-r": "reset",
     "--gpu-reset": "reset",
     "-i": "cards",
@@ -36,9 +39,11 @@ _OPTIONS = {
 """What the options are for."""
 _SWITCHES = ("list", "reset")
 """Options without a value."""
-_ACTIONS = {"list", "query", "persistence", "reset"}
+_ACTIONS = {"list", "query", "persistence", "compute", "reset"}
 _MODES = ("Disabled", "Enabled")
 _MODE_NUMBERS = {"0": 0, "1": 1, "DISABLED": 0, "ENABLED": 1}
+_COMPUTE_MODES = {0: "DEFAULT", 2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
+"""NVML_COMPUTEMODE_*. The mode that was 1, EXCLUSIVE_THREAD, is no longer supported."""
 _FIELDS = {
     "index": ("nvmlDeviceGetIndex", "number", 0),
     "name": ("nvmlDeviceGetName", "text", 0),
@@ -206,6 +211,8 @@ def run(options: "dict[str, str]") -> None:
         query(library, names, options["query"].split(","), options["format"].split(","))
     elif "persistence" in options:
         set_persistence_mode(library, names, options["persistence"])
+    elif "compute" in options:
+        set_compute_mode(library, names, options["compute"])
     else:
         reset(library, names)
 
@@ -282,6 +289,21 @@ def set_persistence_mode(library: Library, names: "list[str]", wanted: str) -> N
             continue
         library.call("nvmlDeviceSetPersistenceMode", card, mode)
         print(f"{_MODES[mode]} persistence mode for GPU {address}.")
+    print("All done.")
+
+
+def set_compute_mode(library: Library, names: "list[str]", wanted: str) -> None:
+    mode = next((number for number, text in _COMPUTE_MODES.items() if wanted.upper() in (str(number), text)), None)
+    if mode is None:
+        raise FailedError(f"Invalid compute mode: {wanted}", _WRONG_ARGUMENT)
+    for name in names:
+        card = library.find_card(name)
+        address = library.read_address(card)
+        try:
+            library.call("nvmlDeviceSetComputeMode", card, mode)
+        except NvmlError as error:
+            raise FailedError(f"Unable to set the compute mode of GPU {address}: {error}", error.code) from error
+        print(f"Set compute mode to {_COMPUTE_MODES[mode]} for GPU {address}.")
     print("All done.")
 
 

@@ -1,4 +1,4 @@
-"""The stand-in for nvidia-smi lists the cards of its machine, sets their persistence mode, and resets those at rest."""
+"""The stand-in for nvidia-smi lists the cards of its machine, sets their modes, and resets those at rest."""
 
 import os
 import signal
@@ -122,6 +122,8 @@ def test_what_a_card_does_not_have_is_not_available(make_machine: MakeMachine) -
         (["--query-gpu=color", "--format=csv"], 2, 'Field "color" is not a valid field to query.'),
         (["--query-gpu=name", "--format=xml"], 2, "--format= is csv"),
         (["-pm", "2"], 2, "Invalid persistence mode: 2"),
+        (["-c", "EXCLUSIVE_THREAD"], 2, "Invalid compute mode: EXCLUSIVE_THREAD"),
+        (["-c", "0", "-i", "GPU-none"], 6, "Unable to determine the device handle for GPU GPU-none: Not Found"),
         (["-r", "-i", "7"], 2, "Unable to determine the device handle for GPU 7: Invalid Argument"),
         (["-r", "-i", "GPU-none"], 6, "Unable to determine the device handle for GPU GPU-none: Not Found"),
     ],
@@ -175,6 +177,25 @@ def test_a_service_of_the_machine_sets_persistence_mode_at_each_boot(make_machin
     machine.reboot()
     with open_nvml(machine):
         assert pynvml.nvmlDeviceGetPersistenceMode(pynvml.nvmlDeviceGetHandleByIndex(0)) == 1
+
+
+# Compute mode
+
+
+@pytest.mark.parametrize("mode", ["EXCLUSIVE_PROCESS", "3"])
+def test_the_compute_mode_is_set_for_the_card_that_a_uuid_names(machine: NvidiaMachine, mode: str) -> None:
+    """NVIDIA's DRA driver sets DEFAULT so when a claim on a whole card ends: without it no such claim ever ended."""
+    _, uuid = read_uuids(machine)
+    said = f"Set compute mode to EXCLUSIVE_PROCESS for GPU {SECOND}.\nAll done.\n"
+    assert run_smi(machine, "-i", uuid, "-c", mode) == (0, said)
+    with open_nvml(machine):
+        modes = [pynvml.nvmlDeviceGetComputeMode(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(2)]
+    assert modes == [pynvml.NVML_COMPUTEMODE_DEFAULT, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS]
+
+
+def test_the_compute_mode_of_a_card_in_mig_mode_cannot_be_set(machine: NvidiaMachine) -> None:
+    said = f"Unable to set the compute mode of GPU {FIRST}: Not Supported\n"
+    assert run_smi(machine, "-c", "DEFAULT", "-i", "0") == (3, said)
 
 
 # Resets
