@@ -35,4 +35,5 @@ async def main(port: int, log: int, gate: int) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, *map(int, sys.argv[1:]))
+    port, log, gate = map(int, sys.argv[1:])
+    anyio.run(main, port, log, gate)

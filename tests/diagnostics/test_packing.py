@@ -33,8 +33,8 @@ def measure(now: ClusterState) -> FragmentationReport:
     return measure_fragmentation(ClusterIndex(now))
 
 
-def said(report: FragmentationReport) -> str:
-    lines = unstyle("\n".join(_lines(report, 99))).splitlines()
+def said(now: ClusterState) -> str:
+    lines = unstyle("\n".join(_lines(ClusterIndex(now), measure(now), 99))).splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("packed"))
     return " ".join(line.strip() for line in _paragraph(lines[start:]))
 
@@ -48,25 +48,28 @@ def _paragraph(lines: list[str]) -> Iterator[str]:
 
 
 def test_pods_that_wait_because_others_are_on_all_nodes_would_fit_if_those_were_packed() -> None:
-    report = measure(with_waiting(spread(), "7g-80gb", "7g-80gb", "7g-80gb"))
+    now = with_waiting(spread(), "7g-80gb", "7g-80gb", "7g-80gb")
+    report = measure(now)
     assert report.packing is not None
     assert (report.packing.as_now, report.packing.packed, report.packing.units) == (3, 19, 24)
     assert (report.packing.waiting, report.packing.fit_now, report.packing.fit_packed) == (3, 0, 2)
-    assert said(report) == "packed, 16 more of 24 units would be in use: 2 more waiting pods would fit"
+    assert said(now) == "packed, 16 more of 24 units would be in use: 2 more waiting pods would fit"
 
 
 def test_a_pod_that_waits_and_fits_as_it_is_is_no_gain() -> None:
-    report = measure(with_waiting(spread(1), "3g-40gb"))
+    now = with_waiting(spread(1), "3g-40gb")
+    report = measure(now)
     assert report.packing is not None
     assert (report.packing.fit_now, report.packing.as_now) == (report.packing.fit_packed, report.packing.packed)
-    assert "nothing more would fit" in said(report)
+    assert "nothing more would fit" in said(now)
 
 
 def test_where_nothing_waits_the_large_partitions_count_that_would_be_free() -> None:
-    report = measure(spread())
+    now = spread()
+    report = measure(now)
     gains = {each.size: (each.as_now, each.packed) for each in report.packed_sizes}
     assert gains["7g.80gb"] == gains["whole"] == (0, 2)
-    assert said(report).startswith(
+    assert said(now).startswith(
         "packed, more would be free: 2 whole of h100-80gb-sxm instead of 0, 2 7g.80gb of h100-80gb-sxm instead of 0"
     )
 
@@ -75,12 +78,13 @@ def test_claims_that_are_packed_already_gain_nothing() -> None:
     now = allocate_claims(gpu_cluster(2), claim("a", "4g-40gb"), claim("b", "3g-40gb"))
     report = measure(now)
     assert report.packed_sizes == ()
-    assert said(report) == "packed in the order of publication, nothing more would fit"
+    assert said(now) == "packed in the order of publication, nothing more would fit"
 
 
 def test_a_pod_that_may_run_on_its_node_only_is_packed_there() -> None:
     """Each pod selects a label that no node has any more: it may stay where it is."""
-    report = measure(spread(node_selector={"gone": "yes"}))
+    now = spread(node_selector={"gone": "yes"})
+    report = measure(now)
     assert report.packed_sizes == ()
 
 
@@ -88,7 +92,8 @@ def test_a_pod_that_may_run_on_its_node_only_is_packed_there() -> None:
     "spec", [{"node_name": "node-1"}, {"scheduling_gates": (PodSchedulingGate(name="example.com/later"),)}]
 )
 def test_pods_that_no_scheduler_places_do_not_wait(spec: dict[str, object]) -> None:
-    report = measure(with_waiting(spread(), "7g-80gb", **spec))
+    now = with_waiting(spread(), "7g-80gb", **spec)
+    report = measure(now)
     assert report.packing is not None
     assert report.packing.waiting == 0
 
