@@ -105,6 +105,7 @@ e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it
 # The other releases, each with the tests that docs/compatibility.md names; it says what fails there, and why.
 e2e-all: $(VENV)/.installed ## Kerf on the other releases of docs/compatibility.md (hours; builds each once)
 	@failed=0; \
+	KERF_E2E_ORDERS=all $(MAKE) e2e E2E=tests/e2e/test_restart_orders.py || failed=1; \
 	$(MAKE) e2e KUBERNETES=1.36 CLASSIC=1.31 E2E=tests/e2e || failed=1; \
 	$(MAKE) e2e KUBERNETES=1.34 E2E="tests/e2e/test_one_card.py tests/e2e/test_node_choice.py tests/e2e/test_restarts.py tests/e2e/test_permissions.py" || failed=1; \
 	$(MAKE) e2e KUBERNETES=1.32 E2E=tests/e2e/test_whole_cards.py || failed=1; \

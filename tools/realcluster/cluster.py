@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
@@ -82,18 +81,21 @@ class Cluster:
         self.processes = Processes(paths.pids, paths.logs)
         self.ports = state.ports
         self._state = state
+        self._plans: dict[str, Plan] = {}
 
-    @cached_property
+    @property
     def _plan(self) -> Plan:
         """What the command lines depend on. Raises BuildError when the programs cannot be built."""
-        return Plan(
-            version=self.version,
-            programs=build(self.version),
-            paths=self.paths,
-            ports=self.ports,
-            service_network=self._state.service_network,
-            has_bare_nodes=bool(self.bare_nodes),
-        )
+        if self.version.release not in self._plans:
+            self._plans[self.version.release] = Plan(
+                version=self.version,
+                programs=build(self.version),
+                paths=self.paths,
+                ports=self.ports,
+                service_network=self._state.service_network,
+                has_bare_nodes=bool(self.bare_nodes),
+            )
+        return self._plans[self.version.release]
 
     @classmethod
     def planned(
@@ -138,6 +140,14 @@ class Cluster:
     def import_image(self, node: str, archive: Path) -> None:
         """Give the containers of a node an image. Raises CalledProcessError."""
         self.machine(node).run(parts.import_image(self._plan, self.node_paths(node), archive))
+
+    def list_containers(self, node: str) -> frozenset[tuple[str, str, str]]:
+        """Return ID, process and state of each container and sandbox of a node, as containerd lists them.
+
+        Raises CalledProcessError.
+        """
+        _, *lines = self.machine(node).run(parts.list_containers(self._plan, self.node_paths(node))).splitlines()
+        return frozenset((name, process, state) for name, process, state in (line.split() for line in lines))
 
     def node_paths(self, name: str) -> NodePaths:
         return self.paths.node(name)
@@ -184,6 +194,30 @@ class Cluster:
             "scheduler": parts.scheduler,
         }[name](self._plan)
         self.processes.start(name, command)
+
+    def choose_release(self, version: KubernetesVersion) -> None:
+        """Have the parts that are started from now on be of another release, over the same etcd; what runs goes on.
+
+        Raises BuildError when its programs cannot be built.
+        """
+        build(version)
+        self.version = version
+        for name in self.nodes:
+            file = self.node_paths(name).kubelet_config
+            port = yaml.safe_load(file.read_text())["port"]
+            file.write_text(yaml.safe_dump(documents.kubelet(version, self.node_paths(name), port)))
+
+    async def restart_control_plane(self) -> None:
+        """Stop and start API server, controllers and scheduler, in the order of an upgrade (version skew policy)."""
+        for part in _CONTROL_PLANE[1:]:
+            await self.processes.stop(part)
+            self.start_part(part)
+            if part == "apiserver":
+                await self.wait_served()
+
+    async def restart_kubelet(self, name: str) -> None:
+        await self.processes.stop(f"{name}-kubelet")
+        self.start_kubelet(name)
 
     async def configure_scheduler(self, profiles: Sequence[Document], extenders: Sequence[Document] = ()) -> None:
         """Start the scheduler again with these profiles and extenders (KubeSchedulerConfiguration)."""

@@ -142,7 +142,7 @@ class Kerf:
             plugin = replace(plugin, bound_object=await self.plugin_pod(node))
         self._plugins[node] = plugin
         await self._launch(node, self._plugins[node])
-        await self._wait_ready(self._plugins[node].process, self._plugins[node].probes)
+        await self.wait_plugin_ready(node)
 
     async def start_bare_plugin(self, node: str, hardware: Hardware, arguments: Sequence[str] = ()) -> None:
         """Start the plugin of a node without a kubelet, which publishes devices and does not register."""
@@ -157,6 +157,14 @@ class Kerf:
         )
         self._plugins[node] = plugin
         await self._launch(node, plugin)
+
+    def start_plugin_again(self, node: str) -> None:
+        """Start the plugin of the same pod, with the token that it has: nothing of the cluster needs to run for it."""
+        self._start_process(node, self._plugins[node])
+
+    async def wait_plugin_ready(self, node: str) -> None:
+        """Wait until the plugin is ready. Raises NotReadyError."""
+        await self._wait_ready(self._plugins[node].process, self._plugins[node].probes)
 
     async def update_plugin(self, node: str) -> None:
         """Update the plugin as the DaemonSet does: a new pod is ready before the old one gets SIGTERM."""
@@ -268,15 +276,18 @@ class Kerf:
         return plugin
 
     async def _launch(self, node: str, plugin: "_Plugin") -> None:
+        await self._token_file(plugin.process, PLUGIN, plugin.bound_object)
+        self._start_process(node, plugin)
+
+    def _start_process(self, node: str, plugin: "_Plugin") -> None:
         paths = self._cluster.node_paths(node)
-        user = await self._token_file(plugin.process, PLUGIN, plugin.bound_object)
         uid: str = plugin.bound_object["metadata"]["uid"]
         # The folders of these tests are longer than /var/lib/kubelet, and a socket's path has 107 bytes.
         instance = uid[:8] if self._hardware[node].intel_tiles else uid
         environment = {"NODE_NAME": node, "POD_UID": instance}
         usual = self._arguments(_PROFILE, environment, drop=("--probes-address", "--backend"))
         own = [
-            f"--kubeconfig={user}",
+            f"--kubeconfig={self._cluster.paths.kubeconfig(plugin.process)}",
             *(f"--backend={name}={file}" for name, (file, _) in self._backends(node).items()),
             f"--kubelet-root={paths.kubelet}",
             f"--cdi-dir={paths.cdi}",

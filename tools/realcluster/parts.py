@@ -122,14 +122,15 @@ def kubelet(plan: Plan, node: NodePaths) -> Sequence[str]:
 
 
 def import_image(plan: Plan, node: NodePaths, archive: Path) -> Sequence[str]:
-    return [
-        str(plan.programs.containerd / "ctr"),
-        f"--address={node.containerd_socket}",
-        "--namespace=k8s.io",
-        "images",
-        "import",
-        str(archive),
-    ]
+    return [*_ctr(plan, node), "images", "import", str(archive)]
+
+
+def list_containers(plan: Plan, node: NodePaths) -> Sequence[str]:
+    return [*_ctr(plan, node), "tasks", "list"]
+
+
+def _ctr(plan: Plan, node: NodePaths) -> Sequence[str]:
+    return [str(plan.programs.containerd / "ctr"), f"--address={node.containerd_socket}", "--namespace=k8s.io"]
 
 
 def _kube(plan: Plan, part: str) -> Sequence[str]:
