@@ -270,6 +270,12 @@ _DISCOVERED_DEVICE_RULES: Final = (
         holds=lambda spec: spec.shared or len(spec.nodes) <= 1,
         cel="self.shared || !has(self.nodes) || size(self.nodes) <= 1",
     ),
+    CrossFieldRule(
+        field="nodes",
+        message="has another node than that which found it, but the device is not shared",
+        holds=lambda spec: spec.shared or spec.found_by is None or {*spec.nodes} <= {spec.found_by},
+        cel="self.shared || !has(self.foundBy) || !has(self.nodes) || self.nodes.all(node, node == self.foundBy)",
+    ),
 )
 
 _DIVISION_RULE: Final = CrossFieldRule(

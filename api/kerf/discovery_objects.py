@@ -198,6 +198,10 @@ class DiscoveredDeviceSpec(Strict):
     """Whether several nodes may reach the device; one that is not shared has the node in its digest, too."""
     nodes: DeviceNodeNames = ()
     """The nodes whose plugins see it at present: each adds and removes its own name at once. Empty: it is offline."""
+    found_by: NodeName | None = None
+    """The node whose plugin has made the object. What it said of a shared device holds for all nodes, until an
+    administrator changes it; in the digest of a device that is not shared is this node. Unset: an administrator has
+    made the object."""
     capacity: DeviceCapacity | None = None
     """The containers that may use it at a time; unset: as its configuration says."""
     properties: Variables = {}

@@ -1,8 +1,12 @@
-"""What the controllers of both generations keep right in DiscoveredDevices. Pure."""
+"""What the controllers of both generations keep right in DiscoveredDevices."""
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
+from kerf_dra.api.core.v1 import NODES, ObjectReference
 from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERY_CONFIGURATIONS,
     DeviceUser,
@@ -16,8 +20,23 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import Condition
 from kerf_dra.driver.controller.conditions import continue_conditions
 from kerf_dra.driver.families.shared.node_labels import find_missing_labels
-from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice
+from kerf_dra.driver.families.shared.objects import MAX_FOUND, Discovery, FoundDevice, find_misnaming
+from kerf_dra.driver.kube.events import EventReporter
 from kerf_dra.driver.kube.patches import if_unchanged
+
+REMOVED: Final = "DiscoveredDevicesRemoved"
+"""The reason of events about nodes that have made objects which may not be."""
+_MAX_SHOWN: Final = 4
+"""The objects that one event names: the others are of the same node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedDevice:
+    """A DiscoveredDevice that is removed, though its node may see it."""
+
+    node: str
+    """The node whose plugin has made it; empty: unknown."""
+    why: str
 
 
 def list_nodes(devices: Sequence[DiscoveredDeviceObject]) -> set[str]:
@@ -27,6 +46,44 @@ def list_nodes(devices: Sequence[DiscoveredDeviceObject]) -> set[str]:
         nodes = held.spec.get("nodes")
         named |= {node for node in nodes if isinstance(node, str)} if isinstance(nodes, list) else set()
     return named
+
+
+def find_refused(devices: Iterable[DiscoveredDeviceObject]) -> Mapping[str, RefusedDevice]:
+    """Return the devices to remove, by name: those with a wrong name, and those beyond MAX_FOUND of one node.
+
+    Of too many those that no node sees are removed first, then the newest.
+    """
+    refused: dict[str, RefusedDevice] = {}
+    made: dict[str, list[DiscoveredDeviceObject]] = defaultdict(list)
+    for held in devices:
+        found_by = held.spec.get("foundBy")
+        node = found_by if isinstance(found_by, str) else ""
+        if (misnaming := find_misnaming(held)) is not None:
+            refused[held.metadata.name] = RefusedDevice(node=node, why=misnaming)
+        elif node:
+            made[node].append(held)
+    for node, own in made.items():
+        why = f"node {node} has made {len(own)} DiscoveredDevices, and may make {MAX_FOUND}"
+        for held in sorted(own, key=_rank)[MAX_FOUND:]:
+            refused[held.metadata.name] = RefusedDevice(node=node, why=why)
+    return refused
+
+
+def _rank(held: DiscoveredDeviceObject) -> tuple[bool, str, str]:
+    return not held.spec.get("nodes"), held.metadata.creation_timestamp or "", held.metadata.name
+
+
+def report_refused(events: EventReporter, refused: Mapping[str, RefusedDevice]) -> None:
+    """Report, as an event about each node, which of its devices are removed."""
+    by_node: dict[str, list[str]] = defaultdict(list)
+    for name, one in sorted(refused.items()):
+        if one.node:
+            by_node[one.node].append(f"{name}: {one.why}")
+    for node, texts in by_node.items():
+        more = f"; and {len(texts) - _MAX_SHOWN} more" if len(texts) > _MAX_SHOWN else ""
+        about = ObjectReference(api_version=NODES.api_version, kind=NODES.kind, name=node, uid=node)
+        message = f"DiscoveredDevices that this node has made are removed: {'; '.join(texts[:_MAX_SHOWN])}{more}"
+        events.report(about, type="Warning", reason=REMOVED, message=message)
 
 
 def find_expiry(one: FoundDevice, status: DiscoveredDeviceStatus) -> datetime | None:

@@ -126,43 +126,88 @@ def test_a_plugin_writes_slices_of_its_own_node_and_drivers_only(user: Json, val
     assert [refused in one and bool(one) == bool(refused) for one in said] == [True] * 3, said
 
 
-def device(nodes: tuple[str, ...], **spec: Any) -> Json:
-    known = {"configurationName": "c", "deviceID": "d", "shared": True, "nodes": list(nodes), **spec}
-    return {"metadata": {"name": "c-1"}, "spec": known}
+def device(nodes: tuple[str, ...], *, label: str | None = "Shared", **spec: Any) -> Json:
+    """A device that n1 has made."""
+    known = {"configurationName": "c", "deviceID": "d", "shared": True, "nodes": list(nodes), "foundBy": "n1", **spec}
+    labels = {"kerf.dev/node": label} if label is not None else {}
+    spec = {name: value for name, value in known.items() if value is not None}
+    return {"metadata": {"name": "c-1", "labels": labels}, "spec": spec}
 
 
-def labeled(value: Json, label: str) -> Json:
-    return value | {"metadata": value["metadata"] | {"labels": {"kerf.dev/node": label}}}
+def local(nodes: tuple[str, ...], node: str = "n1", **more: Any) -> Json:
+    """A device of one node that is not shared."""
+    return device(nodes, **{"shared": False, "label": node, "foundBy": node, **more})
+
+
+def with_metadata(value: Json, **metadata: Any) -> Json:
+    return value | {"metadata": value["metadata"] | metadata}
+
+
+DESCRIBED: Json = {"properties": {"A": "1"}}
+LONG = "n" * 64
+OTHER_NODE = "may not write a device of another node"
+UNSEEN = "may not describe a device that it does not see"
+FIRST = "what the node has said that found it first"
+METADATA = "of the metadata of a device the kubelet plugin of Kerf may only write the label kerf.dev/node"
+ANOTHER = "a device cannot become another one"
 
 
 @pytest.mark.parametrize(
     ("user", "old", "new", "refused"),
     [
+        # Its own node in the nodes of a device.
         (PLUGIN, None, device(("n1",)), ""),
-        (PLUGIN, device(("n2",)), device(("n1", "n2")), ""),
+        (PLUGIN, device(("n2",), foundBy="n2"), device(("n1", "n2"), foundBy="n2"), ""),
         (PLUGIN, device(("n1", "n2")), device(("n2",)), ""),
-        (PLUGIN, device(("n1", "n2")), device(("n1", "n2"), properties={"A": "1"}), ""),
-        (PLUGIN, device((), shared=False), device(("n1",), shared=False, mounts=[]), ""),
         (PLUGIN, None, device(("n2",)), "may not add or remove other nodes"),
         (PLUGIN, device(("n2",)), device(("n1",)), "may not add or remove other nodes"),
         (PLUGIN, device(("n2",)), device(()), "may not add or remove other nodes"),
-        (PLUGIN, None, device(()), "may not describe a device that it does not see"),
-        (PLUGIN, device(("n2",)), device(("n2",), properties={"A": "1"}), "may not describe a device"),
-        (PLUGIN, device(("n1",)), device((), properties={"A": "1"}), "may not describe a device"),
-        (
-            PLUGIN,
-            device(("n2",), shared=False),
-            device(("n1", "n2"), shared=False, mounts=[{}]),
-            "may not describe a device",
-        ),
-        (PLUGIN, labeled(device(("n2",)), "n2"), labeled(device(("n2",)), "n2"), ""),
-        (PLUGIN, device(("n1",), shared=False), labeled(device(("n1",), shared=False), "n1"), ""),
-        (PLUGIN, labeled(device(("n2",)), "n2"), labeled(device(("n2",)), "n1"), "may not describe a device"),
-        (PLUGIN, labeled(device(("n2",)), "n2"), device(("n2",)), "may not describe a device"),
-        (PLUGIN, device(("n1",)), device(("n1",), deviceID="other"), "a device cannot become another one"),
-        (PLUGIN, device(("n1",)), device(("n1",), shared=False), "a device cannot become another one"),
+        # What a device is: one of its own node, and a shared one when it makes its object.
+        (PLUGIN, None, device(("n1",), **DESCRIBED), ""),
+        (PLUGIN, None, device(()), UNSEEN),
+        (PLUGIN, device(("n1",)), device(("n1",), **DESCRIBED), FIRST),
+        (PLUGIN, device(("n1", "n2")), device(("n1", "n2"), **DESCRIBED), FIRST),
+        (PLUGIN, device(("n2",)), device(("n1", "n2"), **DESCRIBED), FIRST),
+        (PLUGIN, device(("n2",)), device(("n2",), **DESCRIBED), UNSEEN),
+        (PLUGIN, None, local(("n1",), mounts=[{}]), ""),
+        (PLUGIN, local(("n1",)), local(("n1",), mounts=[{}]), ""),
+        (PLUGIN, local(()), local(("n1",), mounts=[{}]), ""),
+        (PLUGIN, local(("n1",)), local((), mounts=[{}]), UNSEEN),
+        (PLUGIN, local(("n1",), foundBy=None), local(("n1",), foundBy=None, **DESCRIBED), ""),
+        # No device of another node.
+        (PLUGIN, local(("n2",), "n2"), local(("n1", "n2"), "n2"), OTHER_NODE),
+        (PLUGIN, local((), "n2"), local(("n1",), "n2"), OTHER_NODE),
+        (PLUGIN, local((), "n2", foundBy=None), local(("n1",), "n1", foundBy=None), OTHER_NODE),
+        (PLUGIN, local((), "n1", foundBy="n2"), local(("n1",), "n1", foundBy="n2"), OTHER_NODE),
+        # Whose it is.
+        (PLUGIN, None, local(("n1",), label="n2"), "must be that of node"),
+        (PLUGIN, None, local(("n1",), label="Shared"), "must be that of node"),
+        (PLUGIN, None, local(("n1",), label=None), "must be that of node"),
+        (PLUGIN, None, device(("n1",), label="n1"), "must be Shared"),
+        (PLUGIN, None, device(("n1",), label=None), "must be Shared"),
+        (PLUGIN, local(("n1",)), local(("n1",), label="n2"), "must be that of node"),
+        (PLUGIN, local(("n1",), label=None), local(("n1",)), ""),
+        (account("kerf-kubelet-plugin", node=LONG), None, local((LONG,), LONG, label="sha256-1"), ""),
+        (account("kerf-kubelet-plugin", node=LONG), None, local((LONG,), LONG, label="n1"), "must be that of node"),
+        (PLUGIN, None, device(("n1",), foundBy="n2"), 'spec.foundBy must be "n1"'),
+        (PLUGIN, None, device(("n1",), foundBy=None), 'spec.foundBy must be "n1"'),
+        (PLUGIN, device(("n1",)), device(("n1",), deviceID="other"), ANOTHER),
+        (PLUGIN, device(("n1",)), device(("n1",), shared=False), ANOTHER),
+        (PLUGIN, local(("n1",)), local(("n1",), foundBy=None), ANOTHER),
+        (PLUGIN, local(("n1",), foundBy=None), local(("n1",)), ANOTHER),
+        # What is the administrator's.
+        (PLUGIN, None, device(("n1",), capacity=1000), "is the administrator's to say"),
+        (PLUGIN, local(("n1",)), local(("n1",), capacity=1), "is the administrator's to say"),
+        (PLUGIN, device(("n2",), capacity=2), device(("n1", "n2"), capacity=2), ""),
+        (PLUGIN, None, with_metadata(device(("n1",)), finalizers=["a/b"]), METADATA),
+        (PLUGIN, None, with_metadata(device(("n1",)), annotations={"a": "x" * 9999}), METADATA),
+        (PLUGIN, None, with_metadata(device(("n1",)), labels={"kerf.dev/node": "Shared", "a": "b"}), METADATA),
+        (PLUGIN, None, with_metadata(device(("n1",)), ownerReferences=[{}]), ""),
+        (PLUGIN, None, with_metadata(device(("n1",)), ownerReferences=[{}, {}]), METADATA),
+        (PLUGIN, local(("n1",)), with_metadata(local(("n1",)), finalizers=["a/b"]), METADATA),
+        (PLUGIN, local(("n1",)), with_metadata(local(("n1",)), ownerReferences=[{}]), METADATA),
         (NOWHERE, None, device(("n1",)), "this token names no node"),
-        (SOMEBODY, device(("n2",)), device(("n3",)), ""),
+        (SOMEBODY, device(("n2",)), device(("n3",), foundBy=None), ""),
     ],
 )
 def test_a_plugin_enters_its_own_node_into_devices_and_describes_what_it_sees(

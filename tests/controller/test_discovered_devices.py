@@ -40,7 +40,7 @@ async def add_device(
     cluster: EmbeddedCluster, owner: DiscoveryConfigurationObject, device_id: str, *nodes: str, **spec: Any
 ) -> str:
     """Create the object of a shared device, as the plugins of ``nodes`` do; returns its name."""
-    name = device_name(owner.metadata.name, device_id, node=None)
+    name = device_name(spec.get("configurationName", owner.metadata.name), device_id, node=None)
     reference = OwnerReference(
         api_version="kerf.dev/v1alpha1",
         kind="DiscoveryConfiguration",

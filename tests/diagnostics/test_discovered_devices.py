@@ -26,6 +26,7 @@ from kerf_dra.api.kerf.discovery_objects import (
     DiscoveredDeviceObject,
     DiscoveredDeviceStatus,
     DiscoveryConfigurationObject,
+    device_name,
 )
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicRequest
@@ -49,7 +50,8 @@ from tools.generate import crds
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 
 NAMES = ("node-1", "node-2", "node-3")
-FIRST, SECOND = "cameras-3f850a", "cameras-b07c11"
+IDS = {device_name("cameras", id_, node=None): id_ for id_ in ("rtsp://10.0.0.7", "rtsp://10.0.0.8")}
+FIRST, SECOND = IDS
 ANY, THIS = "akri.sh/cameras", f"akri.sh/{FIRST}"
 
 
@@ -70,7 +72,13 @@ def found(name: str, *nodes: str, users: Mapping[str, str] | None = None, **spec
         DeviceUser(node=where.partition("/")[0], resource=resource, id=where)
         for where, resource in (users or {}).items()
     )
-    fields = {"configurationName": "cameras", "deviceID": name, "shared": True, "nodes": [*nodes], **spec}
+    fields = {
+        "configurationName": "cameras",
+        "deviceID": IDS.get(name, name),
+        "shared": True,
+        "nodes": [*nodes],
+        **spec,
+    }
     return DiscoveredDeviceObject(
         metadata=ObjectMeta(name=name), spec=fields, status=DiscoveredDeviceStatus(users=entered)
     )

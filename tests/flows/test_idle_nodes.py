@@ -11,7 +11,7 @@ import pytest
 
 from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.errors import TransientError
-from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES
+from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, device_name
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
@@ -19,6 +19,7 @@ from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.shared.objects import Discovery
 from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.events import EventReporter
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.store import Store
 from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import UserKeeper
@@ -90,6 +91,7 @@ async def test_discovered_devices_are_looked_at_once_and_again_at_an_interval_wh
         device_classes=AssumeCache(Store()),
         slices=Store(),
         nodes=Store(),
+        events=EventReporter(client, component="kerf-controller", instance="one"),
         settle_s=0.2,
         retry_s=5,
         now=lambda: datetime.now(UTC),
@@ -113,7 +115,7 @@ async def test_a_device_of_which_the_api_server_drops_fields_has_one_user_and_is
     handler = {"discoveryHandler": {"name": "debugEcho"}, "capacity": 2}
     found = {"configurationName": "cameras", "deviceID": "a", "shared": True, "nodes": ["n1"]}
     server.put("discoveryconfigurations", {"metadata": {"name": "cameras"}, "spec": handler})
-    server.put("discovereddevices", {"metadata": {"name": "cameras-000001"}, "spec": found})
+    server.put("discovereddevices", {"metadata": {"name": device_name("cameras", "a", node=None)}, "spec": found})
     nodes: Store[Node] = Store()
     nodes.put(Node(metadata=ObjectMeta(name="n1")))
     client = server.client()
@@ -124,6 +126,7 @@ async def test_a_device_of_which_the_api_server_drops_fields_has_one_user_and_is
         device_classes=AssumeCache(classes.store),
         slices=slices.store,
         nodes=nodes,
+        events=EventReporter(client, component="kerf-controller", instance="one"),
         settle_s=0.2,
         retry_s=5,
         now=lambda: datetime.now(UTC),

@@ -198,9 +198,11 @@ spec:
   policyName: $name-claims
   validationActions: [Deny]
 ---
-# In a DiscoveredDevice a kubelet plugin adds and removes its own node only, and describes only what it sees itself. The
-# paths of a device are those of one node, which has named them: a device that several nodes reach has none. Of its
-# status a plugin writes only users, and only those of its own node.
+# In a DiscoveredDevice a kubelet plugin adds and removes its own node only, and describes only what it sees itself: a
+# device of its own node, or a shared one that it finds first, whose description holds until an administrator changes
+# it. The paths of a device are those of one node, which has named them: a device that several nodes reach has none. Of
+# its status a plugin writes only users, and only those of its own node. Whether a name is that of the device cannot be
+# computed here: the controller removes objects with other names, and those that are more than a node may make.
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -226,6 +228,27 @@ spec:
     expression: variables.before.?nodes.orValue(dyn([]))
   - name: nodesAfter
     expression: dyn(object).spec.?nodes.orValue(dyn([]))
+  - name: isShared
+    expression: dyn(object).spec.shared
+  - name: metadata
+    expression: dyn(object).metadata
+  - name: metadataBefore
+    expression: >-
+      request.operation == "CREATE" ? dyn({}) : dyn(oldObject).metadata
+  - name: labelBefore
+    expression: variables.metadataBefore.?labels[?"kerf.dev/node"].orValue("")
+  - name: labelAfter
+    expression: variables.metadata.?labels[?"kerf.dev/node"].orValue("")
+  - name: ownLabels # names that are too long for a label have a digest there, which cannot be computed here
+    expression: >-
+      variables.isShared ? ["Shared"] :
+      size(variables.userNode) <= 63 ? [variables.userNode] :
+      [variables.labelAfter].filter(label, label.startsWith("sha256-"))
+  - name: isOfOwnNode
+    expression: >-
+      variables.before.?foundBy.orValue(variables.userNode) == variables.userNode &&
+      (variables.labelBefore == "" || variables.labelBefore in variables.ownLabels) &&
+      variables.nodesBefore.all(node, node == variables.userNode)
   - name: isDescribedAnew # by something else than its nodes
     expression: >-
       request.operation == "CREATE" ||
@@ -233,7 +256,7 @@ spec:
       field in variables.before && variables.before[field] == dyn(object).spec[field]) ||
       !variables.before.all(field, field == "nodes" || field in dyn(object).spec) ||
       !["labels", "annotations", "ownerReferences", "finalizers"].all(field,
-      dyn(object).metadata[?field] == dyn(oldObject).metadata[?field])
+      variables.metadata[?field] == variables.metadataBefore[?field])
   - name: statusBefore
     expression: >-
       request.operation == "CREATE" ? dyn({}) : dyn(oldObject).?status.orValue(dyn({}))
@@ -257,15 +280,46 @@ spec:
       "the kubelet plugin of node \\"" + variables.userNode + "\\" may not add or remove other nodes of a device"
     reason: Forbidden
   - expression: >-
-      !variables.isDescribedAnew || variables.userNode in variables.nodesAfter &&
-      (dyn(object).spec.shared || variables.nodesBefore.all(node, node == variables.userNode))
+      request.operation == "CREATE" ? dyn(object).spec.?foundBy.orValue("") == variables.userNode :
+      ["configurationName", "deviceID", "shared", "foundBy"].all(field,
+      variables.before[?field] == dyn(object).spec[?field])
+    messageExpression: >-
+      request.operation == "CREATE" ? "spec.foundBy must be \\"" + variables.userNode + "\\", the node of the token" :
+      "a device cannot become another one"
+    reason: Forbidden
+  - expression: variables.isShared || variables.isOfOwnNode
+    messageExpression: >-
+      "the kubelet plugin of node \\"" + variables.userNode + "\\" may not write a device of another node"
+    reason: Forbidden
+  - expression: >-
+      !variables.isDescribedAnew || variables.userNode in variables.nodesAfter
     messageExpression: >-
       "the kubelet plugin of node \\"" + variables.userNode + "\\" may not describe a device that it does not see"
     reason: Forbidden
   - expression: >-
-      request.operation == "CREATE" || ["configurationName", "deviceID", "shared"].all(field,
-      variables.before[field] == dyn(object).spec[field])
-    message: a device cannot become another one
+      !variables.isDescribedAnew || !variables.isShared || request.operation == "CREATE"
+    message: >-
+      what a shared device says is what the node has said that found it first, until an administrator changes it
+    reason: Forbidden
+  - expression: >-
+      !variables.isDescribedAnew || variables.labelAfter in variables.ownLabels
+    messageExpression: >-
+      "the label kerf.dev/node of a device must be " + (variables.isShared ? "Shared" : "that of node \\"" +
+      variables.userNode + "\\"")
+    reason: Forbidden
+  - expression: >-
+      variables.before[?"capacity"] == dyn(object).spec[?"capacity"]
+    message: how many may use a device is the administrator's to say
+    reason: Forbidden
+  - expression: >-
+      ["annotations", "finalizers"].all(field, variables.metadata[?field] == variables.metadataBefore[?field]) &&
+      variables.metadata.?labels.orValue({}).all(label, label == "kerf.dev/node" ||
+      label in variables.metadataBefore.?labels.orValue({})) &&
+      (request.operation == "CREATE" ? size(variables.metadata.?ownerReferences.orValue([])) <= 1 :
+      variables.metadata[?"ownerReferences"] == variables.metadataBefore[?"ownerReferences"])
+    message: >-
+      of the metadata of a device the kubelet plugin of Kerf may only write the label kerf.dev/node, and name one owner
+      when it creates it
     reason: Forbidden
   - expression: >-
       variables.statusAfter.all(field, field == "users" ||

@@ -120,7 +120,11 @@ class ClassicController:
         claim_client = KubeClaimClient(client, self._kinds, lease=settings.lease, identity=settings.identity)
         self._reconciler = ClaimReconciler(claim_client, self._kinds, self._view)
         self._discovered_devices = DiscoveredDeviceKeeper(
-            client, nodes=self._nodes.store, interval_s=settings.recheck_s, now=lambda: datetime.now(UTC)
+            client,
+            nodes=self._nodes.store,
+            events=self._events,
+            interval_s=settings.recheck_s,
+            now=lambda: datetime.now(UTC),
         )
         self._unused_classes = UnusedClassReporter(client, interval_s=settings.recheck_s, now=lambda: datetime.now(UTC))
 

@@ -6,6 +6,7 @@
 | lacks the label by which its nodes follow it | it has it |
 | no node sees it | since when; containers that have it keep it |
 | no node has seen it for as long as its configuration keeps it, and nobody uses it | it is deleted |
+| has a name that is not that of its content, or is one too many of its node | it is deleted, and its node reported |
 
 Users are otherwise the nodes' own business. All objects are read again and again: there are as many as administrators
 have cameras and controllers.
@@ -35,14 +36,17 @@ from kerf_dra.api.wire import Kind, to_builtins
 from kerf_dra.driver.controller.discovered_devices import (
     build_correction,
     find_expiry,
+    find_refused,
     list_nodes,
     report_configuration,
     report_device,
+    report_refused,
 )
 from kerf_dra.driver.controller.repeated_writes import write_repeatedly
 from kerf_dra.driver.controller.settings import NAME
 from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice, join_objects
 from kerf_dra.driver.families.shared.users import name_resources
+from kerf_dra.driver.kube.events import EventReporter
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from kerf_dra.driver.kube.http.write_history import UndoneWriteError
@@ -104,9 +108,18 @@ def _explain_resource(domain: str | None, name: str) -> str:
 class DiscoveredDeviceKeeper:
     """Writes what follows for all discovered devices, again and again."""
 
-    def __init__(self, client: Client, *, nodes: Store[Node], interval_s: float, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        nodes: Store[Node],
+        events: EventReporter,
+        interval_s: float,
+        now: Callable[[], datetime],
+    ) -> None:
         self._client = client
         self._nodes = nodes
+        self._events = events
         self._interval_s = interval_s
         self._now = now
         self._problems = ProblemLog(_log)
@@ -121,7 +134,13 @@ class DiscoveredDeviceKeeper:
         """Write what differs, once. Raises TransientError."""
         self._refused.clear()
         configurations = await self._list(DISCOVERY_CONFIGURATIONS)
-        devices = await self._list(DISCOVERED_DEVICES)
+        listed = await self._list(DISCOVERED_DEVICES)
+        refused = find_refused(listed)
+        report_refused(self._events, refused)
+        for held in listed:
+            if held.metadata.name in refused:
+                await self._try(self._delete(held, refused[held.metadata.name].why))
+        devices = [held for held in listed if held.metadata.name not in refused]
         discovery = join_objects(configurations, devices)
         lost = await self._find_lost(devices)
         for held in devices:
@@ -155,7 +174,7 @@ class DiscoveredDeviceKeeper:
         if one is not None:
             expiry = find_expiry(one, status)
             if expiry is not None and expiry <= self._now() and not status.users:
-                await self._try(self._delete(held))
+                await self._try(self._delete(held, "no node has seen it for long"))
                 return
             if (correction := build_correction(one, lost)) is not None:
                 await self._try(self._correct(held, correction))
@@ -169,12 +188,12 @@ class DiscoveredDeviceKeeper:
             DISCOVERED_DEVICES, held.metadata.name, correction, type=PatchType.MERGE, field_manager=NAME
         )
 
-    async def _delete(self, held: DiscoveredDeviceObject) -> None:
+    async def _delete(self, held: DiscoveredDeviceObject, why: str) -> None:
         metadata = held.metadata
         await self._client.delete(
             DISCOVERED_DEVICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
         )
-        _log.info("DiscoveredDevice %s: deleted, no node has seen it for long", metadata.name)
+        _log.info("DiscoveredDevice %s: deleted, %s", metadata.name, why)
 
     async def _patch_status(
         self,

@@ -125,6 +125,7 @@ class StructuredController:
             device_classes=caches.device_classes,
             slices=self._shared_slices.store,
             nodes=self._nodes.store,
+            events=self._events,
             settle_s=min(settings.settle_s, _DISCOVERY_SETTLE_S),
             retry_s=settings.recount_s,
             now=lambda: datetime.now(UTC),

@@ -15,16 +15,23 @@ SHARED_VALUE: Final = "Shared"
 """The label's value for shared devices: names of nodes have lower-case letters."""
 _MAX_LABEL: Final = 63
 """The most characters of a label's value."""
+_DIGEST_PREFIX: Final = "sha256-"
 
 
 def make_node_label(node: str) -> str:
     """Return the label's value for a device of one node: its name, or a digest of one that is too long for a label."""
-    return node if len(node) <= _MAX_LABEL else f"sha256-{hashlib.sha256(node.encode()).hexdigest()[:32]}"
+    return node if len(node) <= _MAX_LABEL else f"{_DIGEST_PREFIX}{hashlib.sha256(node.encode()).hexdigest()[:32]}"
 
 
 def make_labels(node: str, *, shared: bool) -> dict[str, str]:
     """Return the labels of a device that ``node`` sees."""
     return {NODE_LABEL: SHARED_VALUE if shared else make_node_label(node)}
+
+
+def find_labeled_node(labels: Mapping[str, str]) -> str | None:
+    """Return the node whose label a device has; None: the label is missing, that of a shared device, or a digest."""
+    value = labels.get(NODE_LABEL, SHARED_VALUE)
+    return None if value == SHARED_VALUE or value.startswith(_DIGEST_PREFIX) else value
 
 
 def find_missing_labels(spec: DiscoveredDeviceSpec, labels: Mapping[str, str]) -> dict[str, str]:

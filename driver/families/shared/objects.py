@@ -1,10 +1,13 @@
 """What the cluster's DiscoveryConfigurations and DiscoveredDevices say together. Pure.
 
-A device that is invalid, or whose configuration is not there, is a fault: it is neither published nor prepared.
+A device that is invalid, or whose configuration is not there, is a fault: it is neither published nor prepared. So is
+one whose name is not that of its content: a node that could choose names would take those of other nodes' devices.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from kerf_dra.api.errors import InvalidDocumentError
 from kerf_dra.api.kerf.decoder import decode_discovered_device, decode_discovery_configuration
@@ -14,8 +17,15 @@ from kerf_dra.api.kerf.discovery_objects import (
     DiscoveredDeviceObject,
     DiscoveryConfiguration,
     DiscoveryConfigurationObject,
+    device_name,
 )
 from kerf_dra.driver.families.shared.family import SHARED
+from kerf_dra.driver.families.shared.node_labels import find_labeled_node
+
+MAX_FOUND: Final = 256
+"""The devices that one node may make objects of: as many as one configuration may find on a node, and several times
+what a node has. Every plugin follows all shared devices, and 256 of the largest size, 74 KB, are 19 MB to each."""
+_DIGEST: Final = re.compile(r"[0-9a-f]{6}")
 
 
 def name_class(name: str) -> str:
@@ -82,6 +92,9 @@ def join_objects(
     found: dict[str, FoundDevice] = {}
     for held in devices:
         name = held.metadata.name
+        if (misnaming := find_misnaming(held)) is not None:
+            faults["DiscoveredDevice", name] = misnaming
+            continue
         try:
             device = decode_discovered_device(held)
         except InvalidDocumentError as error:
@@ -91,8 +104,33 @@ def join_objects(
         if (configuration := valid.get(its)) is None:
             what = "is invalid" if ("DiscoveryConfiguration", its) in faults else "does not exist"
             faults["DiscoveredDevice", name] = f'DiscoveryConfiguration "{its}" {what}'
-        elif not name.startswith(f"{its}-") or "." in name:
-            faults["DiscoveredDevice", name] = f'metadata.name must be "{its}-" and a digest: a DNS label'
         else:
             found[name] = FoundDevice(device=device, configuration=configuration)
     return Discovery(configurations=valid, devices=found, faults=faults)
+
+
+def find_misnaming(held: DiscoveredDeviceObject) -> str | None:
+    """Return what is wrong with the name of an object, also of one that cannot be decoded; None: nothing.
+
+    A device that is not shared has the name that its node makes: the one that found it, else the one that sees it, else
+    the one of its label. If none is known, any digest will do.
+    """
+    name, spec = held.metadata.name, held.spec
+    configuration, device_id = spec.get("configurationName"), spec.get("deviceID")
+    if not isinstance(configuration, str) or not isinstance(device_id, str):
+        return None
+    if spec.get("shared") is True:
+        wanted = device_name(configuration, device_id, node=None)
+        return None if name == wanted else f'metadata.name must be "{wanted}": the device is shared'
+    if (node := _find_node(held)) is not None:
+        wanted = device_name(configuration, device_id, node=node)
+        return None if name == wanted else f'metadata.name must be "{wanted}": the device is one of node {node}'
+    if name.startswith(f"{configuration}-") and _DIGEST.fullmatch(name, len(configuration) + 1):
+        return None
+    return f'metadata.name must be "{configuration}-" and a digest of six digits'
+
+
+def _find_node(held: DiscoveredDeviceObject) -> str | None:
+    found_by, nodes = held.spec.get("foundBy"), held.spec.get("nodes")
+    known = [found_by, *(nodes if isinstance(nodes, list) else []), find_labeled_node(held.metadata.labels)]
+    return next((node for node in known if isinstance(node, str) and node), None)

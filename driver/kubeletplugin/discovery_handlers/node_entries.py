@@ -4,11 +4,12 @@ Each node adds its own name to the nodes of a device that it sees, and removes i
 never deleted here (the controller does, docs/discovered-devices.md). Writes hold only for the object that was read
 (resource version), so that of two nodes that write at once one reads again, and no name is lost.
 
-Nodes may see different properties of a device that they share. Those of the first node by name count, so that nodes do
-not write over one another again and again.
+Of a device that they share nodes may see different properties, and any of them may be in foreign hands. The object
+keeps what the node has said that made it, until an administrator changes it. A node that sees something else reports
+that.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +25,7 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 from kerf_dra.api.wire import to_builtins
 from kerf_dra.driver.families.shared.node_labels import NODE_LABEL, make_labels, make_node_label
+from kerf_dra.driver.families.shared.objects import find_misnaming
 from kerf_dra.driver.kube.patches import if_unchanged
 
 MAX_NODES: Final = 512
@@ -64,6 +66,8 @@ def plan_entry(
         return DeviceChange(create=_make_object(name, seen, node, configuration))
     if held.is_terminating:
         return None
+    if seen is not None and (misnaming := find_misnaming(held)) is not None:
+        raise DeviceEntryError(f"DiscoveredDevice {name} is another device's: {misnaming}; the controller removes it")
     try:
         spec = decode_discovered_device(held).spec
     except InvalidDocumentError as error:
@@ -81,6 +85,15 @@ def is_entered(held: DiscoveredDeviceObject, node: str) -> bool:
     return isinstance(nodes, list) and node in nodes
 
 
+def find_differences(held: DiscoveredDeviceObject, seen: DiscoveredDeviceSpec) -> Sequence[str]:
+    """Return the names of the properties that a node sees otherwise than the object of a shared device has them."""
+    properties = held.spec.get("properties", {})
+    if held.spec.get("shared") is not True or not isinstance(properties, dict):
+        return ()
+    names = properties.keys() | seen.properties.keys()
+    return sorted(name for name in names if properties.get(name) != seen.properties.get(name))
+
+
 def _remove(held: DiscoveredDeviceObject, spec: DiscoveredDeviceSpec, node: str) -> DeviceChange:
     nodes = [each for each in spec.nodes if each != node]
     return DeviceChange(patch={"metadata": if_unchanged(held.metadata), "spec": {"nodes": nodes}})
@@ -95,9 +108,10 @@ def _enter(
         if len(spec.nodes) >= MAX_NODES:
             raise DeviceEntryError(f"DiscoveredDevice {held.metadata.name} has {MAX_NODES} nodes already")
         changes["nodes"] = sorted({*spec.nodes, node})
-    if node == min((*spec.nodes, node)):
-        changes |= _describe_anew(to_builtins(spec), to_builtins(seen))
-    labels = make_labels(node, shared=seen.shared)
+    if spec.shared:  # the label, too, is the controller's to mend
+        return DeviceChange(patch={"metadata": if_unchanged(held.metadata), "spec": changes}) if changes else None
+    changes |= _describe_anew(to_builtins(spec), to_builtins(seen))
+    labels = make_labels(node, shared=False)
     is_labeled = labels.items() <= held.metadata.labels.items()
     if not changes and is_labeled:
         return None
@@ -114,7 +128,11 @@ def _check_identity(
     )
     # The digest of a device of one node has the node: an object may be another node's, which sees it no more.
     own = make_node_label(node)
-    is_elsewhere = not spec.shared and (not {*spec.nodes} <= {node} or held.metadata.labels.get(NODE_LABEL, own) != own)
+    is_elsewhere = not spec.shared and (
+        not {*spec.nodes} <= {node}
+        or spec.found_by not in {None, node}
+        or held.metadata.labels.get(NODE_LABEL, own) != own
+    )
     if is_other or is_elsewhere:
         raise DeviceEntryError(
             f"DiscoveredDevice {held.metadata.name} is already that of device {spec.device_id!r} of "
@@ -148,5 +166,5 @@ def _make_object(
     )
     return DiscoveredDeviceObject(
         metadata=ObjectMeta(name=name, labels=make_labels(node, shared=seen.shared), owner_references=(owner,)),
-        spec=to_builtins(seen),
+        spec={**to_builtins(seen), "foundBy": node},
     )

@@ -31,6 +31,7 @@ from kerf_dra.api.kerf.discovery_objects import (
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.families.shared.node_labels import make_selector
+from kerf_dra.driver.families.shared.objects import MAX_FOUND
 from kerf_dra.driver.kube.definitions import wait_until_readable
 from kerf_dra.driver.kube.events import EventKind, EventReporter
 from kerf_dra.driver.kube.http.client import Client, PatchType
@@ -40,7 +41,13 @@ from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import make_handlers
 from kerf_dra.driver.kubeletplugin.discovery_handlers.device_lists import follow_lists
 from kerf_dra.driver.kubeletplugin.discovery_handlers.found_devices import check_devices
-from kerf_dra.driver.kubeletplugin.discovery_handlers.node_entries import DeviceChange, is_entered, plan_entry
+from kerf_dra.driver.kubeletplugin.discovery_handlers.node_entries import (
+    DeviceChange,
+    DeviceEntryError,
+    find_differences,
+    is_entered,
+    plan_entry,
+)
 from kerf_dra.driver.kubeletplugin.discovery_handlers.remote_handlers import HandlerRegistry, RegistrationServer
 from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_devices import UdevTree
 from kerf_dra.driver.kubeletplugin.settings import Settings
@@ -55,10 +62,15 @@ NOT_TAKEN: Final = "DevicesNotTaken"
 """The reason of events about devices that cannot be objects."""
 NOT_ENTERED: Final = "DeviceNotEntered"
 """The reason of events about objects of devices that the node cannot write."""
+SEEN_OTHERWISE: Final = "DeviceSeenOtherwise"
+"""The reason of events about shared devices whose objects say something else than the node sees."""
 
 _BY_CONFIGURATION: Final = "configuration"
 _LASTED_S: Final = 60.0
 """Seconds for which a handler must have run for its next failure to count as the first."""
+_REFUSED_S: Final = 60.0
+"""Seconds after which an object is tried again that could not be written: the controller may have removed what another
+node had put in its place, and the node does not follow objects of others."""
 _WORKERS: Final = 2
 """Configurations that are written at a time: one whose writes fail does not keep the others waiting."""
 
@@ -94,6 +106,8 @@ class _Search:
     """The devices of its last list, by the objects' names; None: there was none."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """The task that follows the handler."""
+    reported: dict[str, str] = field(default_factory=dict)
+    """What was last said of the objects of its devices, by the reason of the event."""
 
 
 async def run_discovery(settings: Settings, client: Client) -> None:
@@ -121,6 +135,8 @@ class DeviceDiscovery:
         self._registry = registry
         self._report = report
         self._searches: dict[str, _Search] = {}
+        self._unseen: set[str] = set()
+        """The objects that were created, and that the watch has not shown yet."""
         self._queue = WorkQueue[str]()
         self._changed = Notifier()
         self._configurations = Informer(client, DISCOVERY_CONFIGURATIONS, on_change=self._note_configuration)
@@ -248,9 +264,11 @@ class DeviceDiscovery:
                 retried.append(error)
             except KerfError as error:
                 refused.append(str(error))
+        if search is not None:
+            self._report_changes(name, search, refused, reason=NOT_ENTERED)
+            self._report_changes(name, search, _list_differences(seen, held), reason=SEEN_OTHERWISE)
         if refused:
-            more = f"; and {len(refused) - _MAX_TOLD} more" if len(refused) > _MAX_TOLD else ""
-            self._tell(name, reason=NOT_ENTERED, message="; ".join(refused[:_MAX_TOLD]) + more)
+            self._queue.add(name, after_s=_REFUSED_S)
         if retried:
             raise retried[0]
 
@@ -274,9 +292,14 @@ class DeviceDiscovery:
         if change is None:
             return
         if change.create is not None:
+            self._check_number()
+            self._unseen.add(name)
             try:
                 await self._client.create(DISCOVERED_DEVICES, change.create, field_manager=self._settings.field_manager)
-            except AlreadyExistsError as error:
+            except KerfError as error:
+                self._unseen.discard(name)
+                if not isinstance(error, AlreadyExistsError):
+                    raise
                 raise TransientError(f"DiscoveredDevice {name} was made by another node meanwhile") from error
         elif change.patch is not None:
             await self._client.patch(
@@ -285,6 +308,16 @@ class DeviceDiscovery:
                 change.patch,
                 type=PatchType.MERGE,
                 field_manager=self._settings.field_manager,
+            )
+
+    def _check_number(self) -> None:
+        """Raise DeviceEntryError where the node sees as many devices that it has made objects of as it may."""
+        held = {each.metadata.name: each.spec for each in self._objects.store.values()}
+        self._unseen -= held.keys()
+        own = {name for name, spec in held.items() if spec.get("foundBy") == self._node and spec.get("nodes")}
+        if len(own) + len(self._unseen) >= MAX_FOUND:
+            raise DeviceEntryError(
+                f"this node has made {MAX_FOUND} DiscoveredDevices that are there, and may make no more: look for fewer"
             )
 
     def _plan(
@@ -307,6 +340,14 @@ class DeviceDiscovery:
             for name in _index_by_configuration(held) if held is not None else ():
                 self._queue.add(name)
 
+    def _report_changes(self, name: str, search: _Search, texts: Sequence[str], *, reason: str) -> None:
+        """Report what is wrong with objects, once, until it is something else."""
+        more = f"; and {len(texts) - _MAX_TOLD} more" if len(texts) > _MAX_TOLD else ""
+        message = "; ".join(texts[:_MAX_TOLD]) + more
+        if message and search.reported.get(reason) != message:
+            self._tell(name, reason=reason, message=message)
+        search.reported[reason] = message
+
     def _tell(self, name: str, *, reason: str, message: str) -> None:
         """Report what is wrong with a configuration on this node, as an event about it."""
         message = to_one_line(f"node {self._node}: {message}")
@@ -320,6 +361,18 @@ class DeviceDiscovery:
                 uid=configuration.metadata.uid,
             )
             self._report(about, type="Warning", reason=reason, message=message)
+
+
+def _list_differences(
+    seen: Mapping[str, DiscoveredDeviceSpec], held: Mapping[str, DiscoveredDeviceObject]
+) -> Sequence[str]:
+    """Return what is to be said of shared devices that the node sees otherwise than their objects say."""
+    return [
+        f"it sees {', '.join(names)} of the shared device {device} otherwise than the object says, which keeps what "
+        "the first node has said, or an administrator: edit the object, or delete it to have it made again"
+        for device, spec in sorted(seen.items())
+        if device in held and (names := find_differences(held[device], spec))
+    ]
 
 
 def _index_by_configuration(held: DiscoveredDeviceObject) -> tuple[str, ...]:

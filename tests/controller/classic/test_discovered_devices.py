@@ -19,6 +19,7 @@ from kerf_dra.api.kerf.discovery_objects import (
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
+from kerf_dra.driver.kube.events import EventReporter
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kube.http.errors import NotFoundError
@@ -34,6 +35,14 @@ CAMERA = "cameras-3f850a"
 ANY = "akri.sh/cameras"
 
 
+def make_events(client: Client) -> EventReporter:
+    return EventReporter(client, component="kerf-controller", instance="one")
+
+
+def make_keeper(client: Client) -> DiscoveredDeviceKeeper:
+    return DiscoveredDeviceKeeper(client, nodes=Store(), events=make_events(client), interval_s=30, now=lambda: NOON)
+
+
 class Devices:
     """An API server with node ``n1`` and a device that ``n1`` sees, and the controller's part."""
 
@@ -41,7 +50,9 @@ class Devices:
         self.client = client
         self.now = NOON
         self.store: Store[Node] = Store()
-        self.keeper = DiscoveredDeviceKeeper(client, nodes=self.store, interval_s=30, now=lambda: self.now)
+        self.keeper = DiscoveredDeviceKeeper(
+            client, nodes=self.store, events=make_events(client), interval_s=30, now=lambda: self.now
+        )
 
     async def apply(self, kind: Any, name: str, spec: JsonObject) -> None:
         await self.client.apply(kind, {"metadata": {"name": name}, "spec": spec}, field_manager="test")
@@ -183,6 +194,13 @@ async def test_what_is_invalid_is_told_and_stays(devices: Devices) -> None:
     assert 'DiscoveryConfiguration "cameras" does not exist' in held.status.conditions[0].message
 
 
+async def test_an_object_with_another_name_than_its_own_is_removed_and_no_other(devices: Devices) -> None:
+    spec = {"configurationName": "cameras", "deviceID": "else", "shared": True, "nodes": ["n1"], "foundBy": "n1"}
+    await devices.apply(DISCOVERED_DEVICES, "cameras-000000", spec)
+    await devices.write()
+    assert [one.metadata.name for one in (await devices.client.list(DISCOVERED_DEVICES)).items] == [CAMERA]
+
+
 @pytest.mark.parametrize(
     "refuse",
     [answering(422, "Invalid"), lambda request: UndoneWriteError(str(request), 3, 30)],
@@ -199,7 +217,7 @@ async def test_what_the_server_refuses_for_good_is_told_once_and_again_when_the_
     )
     device = {"configurationName": "cameras", "deviceID": "rtsp://10.0.0.7", "shared": True, "nodes": ["n1"]}
     server.faults.append(failing(refuse, method="PATCH", name="discovereddevices"))
-    keeper = DiscoveredDeviceKeeper(server.client(), nodes=Store(), interval_s=30, now=lambda: NOON)
+    keeper = make_keeper(server.client())
     for times in (1, 2):
         server.put("discovereddevices", {"metadata": {"name": CAMERA}, "spec": device})
         for _ in range(3):
@@ -222,7 +240,7 @@ async def test_a_write_that_comes_too_late_follows_the_next_time(
     device = {"configurationName": "cameras", "deviceID": "rtsp://10.0.0.7", "shared": True, "nodes": ["n1"]}
     server.put("discovereddevices", {"metadata": {"name": CAMERA}, "spec": device})
     server.faults.append(failing(answering(code, reason), method="PATCH", name="discovereddevices"))
-    keeper = DiscoveredDeviceKeeper(server.client(), nodes=Store(), interval_s=30, now=lambda: NOON)
+    keeper = make_keeper(server.client())
     await keeper.write()
     assert "status" not in server.objects["discovereddevices", "", CAMERA]
     server.faults.clear()

@@ -38,7 +38,9 @@ from tests.conftest import COSTLY
 
 NODES = {"n1": "host-1", "n2": "host-2", "n3": "host-3"}
 IDS = ("rtsp://10.0.0.1", "rtsp://10.0.0.2", "rtsp://10.0.0.3")
-NAMES = tuple(device_name("cameras", one, node=None) for one in IDS)
+OWNERS = (None, "n1", None)
+"""The node of each device that is not shared."""
+NAMES = tuple(device_name("cameras", one, node=node) for one, node in zip(IDS, OWNERS, strict=True))
 ANY = name_class("cameras")
 GRACE_S = 300
 
@@ -60,20 +62,20 @@ class DiscoveryMachine(RuleBasedStateMachine):
 
     # -- what nodes and administrators do
 
-    @initialize(shared=st.booleans())
-    def begin(self, shared: bool) -> None:
+    @initialize()
+    def begin(self) -> None:
         for index in range(2):
-            self.find(index, {*NODES}, shared)
+            self.find(index, {*NODES})
         self.publish(None)
 
-    @rule(index=st.integers(0, 2), nodes=st.sets(st.sampled_from(sorted(NODES))), shared=st.booleans())
-    def find(self, index: int, nodes: set[str], shared: bool) -> None:
-        name = NAMES[index]
-        held = self.devices.get(name)
-        shared = held.spec["shared"] if held is not None else shared
-        seen = sorted(nodes) if shared else sorted(nodes)[:1]
-        spec = {"configurationName": "cameras", "deviceID": IDS[index], "shared": shared, "nodes": seen}
-        value = held or DiscoveredDeviceObject(metadata=ObjectMeta(name=name, uid=name))
+    @rule(index=st.integers(0, 2), nodes=st.sets(st.sampled_from(sorted(NODES))))
+    def find(self, index: int, nodes: set[str]) -> None:
+        name, owner = NAMES[index], OWNERS[index]
+        seen = sorted(nodes if owner is None else nodes & {owner})
+        spec = {"configurationName": "cameras", "deviceID": IDS[index], "shared": owner is None, "nodes": seen}
+        if owner is not None:
+            spec["foundBy"] = owner
+        value = self.devices.get(name) or DiscoveredDeviceObject(metadata=ObjectMeta(name=name, uid=name))
         self.devices[name] = replace(value, spec=spec)
 
     @rule(capacity=st.integers(1, 3))

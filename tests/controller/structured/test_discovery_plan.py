@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kerf_dra.api.kerf.discovery_objects import DiscoveredDeviceObject, DiscoveryConfigurationObject
+from kerf_dra.api.kerf.discovery_objects import DiscoveredDeviceObject, DiscoveryConfigurationObject, device_name
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.metadata import NodeSelectorRequirement, ObjectMeta, OwnerReference
 from kerf_dra.driver.controller.structured.discovery.plan import (
@@ -20,7 +20,8 @@ from kerf_dra.driver.controller.structured.discovery.plan import (
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTS = {"n1": "host-1", "n2": "host-2"}
-SLICE = "cameras-000001-shared.kerf.dev"
+NAMES = [device_name("cameras", str(number), node=None) for number in range(4)]
+SLICE = f"{NAMES[1]}-shared.kerf.dev"
 
 
 def configuration(**spec: Any) -> DiscoveryConfigurationObject:
@@ -29,9 +30,11 @@ def configuration(**spec: Any) -> DiscoveryConfigurationObject:
 
 
 def device(number: int = 1, *nodes: str, **spec: Any) -> DiscoveredDeviceObject:
-    known = {"configurationName": "cameras", "deviceID": str(number), "shared": True, "nodes": nodes or ("n1",)}
-    metadata = ObjectMeta(name=f"cameras-{number:06}", uid=f"d{number}", generation=1)
-    return DiscoveredDeviceObject(metadata=metadata, spec={**known, **spec})
+    known = {"configurationName": "cameras", "deviceID": str(number), "shared": True, "nodes": [*nodes] or ["n1"]}
+    spec = {**known, **spec}
+    node = None if spec["shared"] else spec["nodes"][0]
+    metadata = ObjectMeta(name=device_name("cameras", str(number), node=node), uid=f"d{number}", generation=1)
+    return DiscoveredDeviceObject(metadata=metadata, spec=spec)
 
 
 def plan(
@@ -151,8 +154,8 @@ def test_a_device_that_is_being_deleted_is_withdrawn_and_not_written() -> None:
     ending = device()
     ending = replace(ending, metadata=replace(ending.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
     found = plan(ending, device(2))
-    assert set(found.slices) == {"cameras-000002-shared.kerf.dev"}
-    assert [one.held.metadata.name for one in found.devices] == ["cameras-000002"]
+    assert set(found.slices) == {f"{NAMES[2]}-shared.kerf.dev"}
+    assert [one.held.metadata.name for one in found.devices] == [NAMES[2]]
 
 
 def test_a_report_that_says_the_same_is_the_same_later() -> None:
@@ -163,7 +166,7 @@ def test_a_report_that_says_the_same_is_the_same_later() -> None:
 
 def test_a_class_of_somebody_else_is_left_alone() -> None:
     found = plan(device(), taken_classes=frozenset({"cameras.shared.kerf.dev"}))
-    assert set(found.classes) == {"cameras-000001.shared.kerf.dev"}
+    assert set(found.classes) == {f"{NAMES[1]}.shared.kerf.dev"}
     [(_, status)] = found.configurations
     assert [(one.type, one.reason) for one in status.conditions] == [("Accepted", "Valid"), ("Ready", "NameTaken")]
     assert status.device_class_name is None

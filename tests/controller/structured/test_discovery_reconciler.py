@@ -15,6 +15,7 @@ from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.controller.settings import NAME
 from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.events import EventReporter
 from kerf_dra.driver.kube.http.transport import HttpRequest
 from kerf_dra.driver.kube.http.write_history import UndoneWriteError
 from kerf_dra.driver.kube.informer import Informer
@@ -75,12 +76,14 @@ class Cluster:
             class_cache.on_change(change)
             reconciler.on_device_class(change)
 
+        events = EventReporter(client, component=NAME, instance="one")
         reconciler = DiscoveryReconciler(
             client,
             KINDS,
             device_classes=class_cache,
             slices=slices.store,
             nodes=nodes.store,
+            events=events,
             settle_s=1.0,
             retry_s=RETRY_S,
             now=lambda: START + timedelta(seconds=anyio.current_time() - begun),
@@ -91,6 +94,7 @@ class Cluster:
                 if collection != unseen:
                     group.start_soon(informer.run)
                     await informer.wait_synced()
+            group.start_soon(events.run)
             group.start_soon(reconciler.run)
             await anyio.sleep(QUIET_S)
             yield
@@ -128,6 +132,28 @@ def refusing(name: str, code: int = 422, reason: str = "Invalid") -> Fault:
     """Refuse that an object of this name is created, for good unless another answer is given."""
     refuse = answering(code, reason)
     return lambda request: refuse(request) if request.method == "POST" and f'"{name}"' in f"{request.body!r}" else None
+
+
+async def test_an_object_with_another_name_than_its_own_is_removed_each_time_and_its_node_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = Cluster()
+    spec = {"configurationName": "printers", "deviceID": "else", "shared": True, "nodes": ["n2"], "foundBy": "n2"}
+    cluster.configure("printers")
+    async with cluster.controller():
+        for _ in range(2):
+            cluster.server.put("discovereddevices", {"metadata": {"name": PRINTER}, "spec": spec})
+            await anyio.sleep(QUIET_S)
+            assert cluster.names("discovereddevices") == {CAMERA}
+            assert cluster.names("resourceslices") == {SLICE}
+        cluster.see("printers", "n1")
+        await anyio.sleep(QUIET_S)
+        assert cluster.names("resourceslices") == {SLICE, OTHER_SLICE}
+    [event] = [one for (kind, _, _), one in cluster.server.objects.items() if kind == "events"]
+    assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Node", "n2")
+    assert f"{PRINTER}: metadata.name must be" in event["message"]
+    assert sum(PRINTER in message and "metadata.name must be" in message for message in caplog.messages) == 2
 
 
 async def test_a_node_that_leaves_is_gone_from_the_device_although_nothing_else_has_changed() -> None:

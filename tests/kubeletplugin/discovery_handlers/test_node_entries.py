@@ -20,12 +20,20 @@ from kerf_dra.api.kerf.discovery_objects import (
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.families.shared.node_labels import make_node_label, make_selector
 from kerf_dra.driver.kubeletplugin.discovery_handlers.found_devices import check_devices
-from kerf_dra.driver.kubeletplugin.discovery_handlers.node_entries import MAX_NODES, DeviceEntryError, plan_entry
+from kerf_dra.driver.kubeletplugin.discovery_handlers.node_entries import (
+    MAX_NODES,
+    DeviceEntryError,
+    find_differences,
+    plan_entry,
+)
 from tests.kube.memory_server import merged
 
 CONFIGURATION = DiscoveryConfigurationObject(metadata=ObjectMeta(name="cams", uid="uid-of-cams"))
 NODES = ("n1", "n2", "n3")
 NAME = device_name("cams", "camera", node=None)
+SAME_DIGEST = "x8519936"
+"""Another id with the digest of "camera": one in 16 million has it."""
+LOCAL = device_name("cams", "camera", node="n1")
 
 
 def see(node: str, id_: str = "camera", *, shared: bool = True, **properties: str) -> DiscoveredDeviceSpec:
@@ -74,6 +82,11 @@ class Server:
     def nodes(self) -> list[str]:
         return self.object["spec"].get("nodes", []) if self.object else []
 
+    @property
+    def described(self) -> tuple[str, dict[str, str]] | None:
+        """The node that has made the object, and what it says."""
+        return (self.object["spec"]["foundBy"], self.object["spec"]["properties"]) if self.object else None
+
     def _keep(self, value: dict[str, Any], uid: str) -> None:
         self.version += 1
         self.object = {**value, "metadata": {**value["metadata"], "uid": uid, "resourceVersion": str(self.version)}}
@@ -106,16 +119,17 @@ def test_ak_03_after_any_history_of_stale_reads_exactly_the_nodes_that_see_a_dev
                 server.write(node, read[node], seen[node])
             case _:
                 server.delete()
-    before = len(server.writers)
+    before, described = len(server.writers), server.described
     while sum(server.write(node, server.read(), seen[node]) for node in NODES):  # each has its turn
         assert len(server.writers) - before <= 3 * len(NODES), "they write over one another"
     expected = sorted(node for node in NODES if seen[node] is not None)
     assert server.nodes == expected
-    if expected:
+    if described is not None:
+        assert server.described == described, "what the first node has said stays"
+    elif expected:
         first = seen[expected[0]]
         assert first is not None
-        assert server.object is not None
-        assert server.object["spec"]["properties"] == first.properties
+        assert server.described == (expected[0], first.properties)
 
 
 def test_an_object_that_is_made_says_who_owns_it_and_who_may_follow_it() -> None:
@@ -146,22 +160,32 @@ def hold(spec: DiscoveredDeviceSpec, **metadata: Any) -> DiscoveredDeviceObject:
     ],
     ids=["another id", "one that is not shared", "another configuration"],
 )
-def test_an_object_of_another_device_is_an_error_and_is_not_written(held: DiscoveredDeviceSpec) -> None:
-    with pytest.raises(DeviceEntryError, match="is already that of device"):
+def test_an_object_with_a_wrong_name_is_an_error_and_is_not_written(held: DiscoveredDeviceSpec) -> None:
+    with pytest.raises(DeviceEntryError, match=r"is another device's: metadata\.name must be"):
         plan_entry(hold(held), see("n1"), name=NAME, node="n1", configuration=CONFIGURATION)
 
 
-def test_a_device_that_is_not_shared_is_never_entered_for_a_second_node() -> None:
-    held = hold(see("n2", shared=False))
-    with pytest.raises(DeviceEntryError, match=r"nodes: n2"):
-        plan_entry(held, see("n1", shared=False), name=NAME, node="n1", configuration=CONFIGURATION)
+def test_an_object_of_another_device_with_the_same_name_is_an_error_and_is_not_written() -> None:
+    held = hold(see("n2", SAME_DIGEST))
+    with pytest.raises(DeviceEntryError, match=f"is already that of device '{SAME_DIGEST}'"):
+        plan_entry(held, see("n1"), name=NAME, node="n1", configuration=CONFIGURATION)
 
 
-def test_an_object_that_another_node_has_made_and_left_is_not_taken() -> None:
-    left = hold(msgspec.structs.replace(see("n2", shared=False), nodes=()), labels={"kerf.dev/node": "n2"})
-    with pytest.raises(DeviceEntryError, match=r"nodes: none"):
-        plan_entry(left, see("n1", shared=False), name=NAME, node="n1", configuration=CONFIGURATION)
-    assert plan_entry(left, see("n2", shared=False), name=NAME, node="n2", configuration=CONFIGURATION) is not None
+@pytest.mark.parametrize(("nodes", "found_by"), [(("n2",), None), (("n2",), "n2"), ((), "n2")])
+def test_an_object_that_another_node_has_made_is_not_taken(nodes: tuple[str, ...], found_by: str | None) -> None:
+    seen = see("n1", shared=False)
+    held = hold(msgspec.structs.replace(seen, nodes=nodes, found_by=found_by), name=LOCAL)
+    with pytest.raises(DeviceEntryError, match=r"is another device's: .* the device is one of node n2"):
+        plan_entry(held, seen, name=LOCAL, node="n1", configuration=CONFIGURATION)
+
+
+def test_an_object_that_its_node_has_left_is_entered_again() -> None:
+    seen = see("n1", shared=False)
+    left = hold(msgspec.structs.replace(seen, nodes=(), found_by="n1"), name=LOCAL, labels={"kerf.dev/node": "n1"})
+    change = plan_entry(left, seen, name=LOCAL, node="n1", configuration=CONFIGURATION)
+    assert change is not None
+    assert change.patch is not None
+    assert change.patch["spec"] == {"nodes": ["n1"]}
 
 
 def test_a_device_that_all_nodes_share_ends_with_the_last_place() -> None:
@@ -184,19 +208,32 @@ def test_an_object_that_cannot_be_read_is_an_error_for_who_sees_the_device_only(
 
 
 def test_a_label_that_somebody_removes_comes_back() -> None:
-    held = hold(see("n1"), labels={"kept": "yes"})
-    change = plan_entry(held, see("n1"), name=NAME, node="n1", configuration=CONFIGURATION)
+    """Of a device of one node: that of a shared one is the controller's to mend."""
+    own = see("n1", shared=False)
+    held = hold(own, name=LOCAL, labels={"kept": "yes"})
+    change = plan_entry(held, own, name=LOCAL, node="n1", configuration=CONFIGURATION)
     assert change is not None
-    assert change.patch == {"metadata": {"uid": "u", "resourceVersion": "7", "labels": {"kerf.dev/node": "Shared"}}}
+    assert change.patch == {"metadata": {"uid": "u", "resourceVersion": "7", "labels": {"kerf.dev/node": "n1"}}}
+    held = hold(see("n1"), labels={"kept": "yes"})
+    assert plan_entry(held, see("n1"), name=NAME, node="n1", configuration=CONFIGURATION) is None
 
 
 def test_what_an_administrator_has_set_of_a_device_stays() -> None:
-    held = hold(msgspec.structs.replace(see("n1", A="1"), capacity=7))
-    assert plan_entry(held, see("n1", A="1"), name=NAME, node="n1", configuration=CONFIGURATION) is None
-    change = plan_entry(held, see("n1", A="2"), name=NAME, node="n1", configuration=CONFIGURATION)
+    held = hold(msgspec.structs.replace(see("n1", A="1", B="1"), capacity=7))
+    for seen in (see("n1", A="1", B="1"), see("n1", A="2", C="1"), see("n0")):
+        change = plan_entry(held, seen, name=NAME, node=seen.nodes[0], configuration=CONFIGURATION)
+        assert change is None or set((change.patch or {})["spec"]) == {"nodes"}
+    assert find_differences(held, see("n1", A="1", B="1")) == []
+    assert find_differences(held, see("n1", A="2", C="1")) == ["A", "B", "C"]
+
+
+def test_what_an_administrator_has_set_of_a_device_of_one_node_stays_but_for_what_the_node_sees() -> None:
+    held = hold(msgspec.structs.replace(see("n1", shared=False, A="1"), capacity=7), name=LOCAL)
+    change = plan_entry(held, see("n1", shared=False, A="2"), name=LOCAL, node="n1", configuration=CONFIGURATION)
     assert change is not None
     assert change.patch is not None
     assert change.patch["spec"] == {"properties": {"A": "2"}}
+    assert find_differences(held, see("n1", shared=False, A="2")) == ()
 
 
 def test_the_name_of_a_node_may_be_longer_than_a_label() -> None:

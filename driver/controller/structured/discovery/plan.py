@@ -5,6 +5,7 @@
 | that some node sees | one, for the nodes that see it | stays |
 | that no node sees | none: nobody gets it anew, claims keep it | deleted after the configuration's grace |
 | that is invalid, or of no configuration | none | stays, and says why |
+| whose name is not that of its content, or that is one too many of its node | none | deleted, and its node reported |
 
 Each device is a pool of its own with one slice, so that a change of one is one atomic write that concerns no other.
 Pool and device have the object's name: a device that comes back within its grace, or later, is the same one to
@@ -52,8 +53,10 @@ from kerf_dra.api.model.metadata import (
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.model.times import format_time
 from kerf_dra.driver.controller.discovered_devices import (
+    RefusedDevice,
     build_correction,
     find_expiry,
+    find_refused,
     report_configuration,
     report_device,
 )
@@ -92,6 +95,8 @@ class DevicePlan:
     """The patch that corrects its nodes and label; None: they are right."""
     is_expired: bool
     """Whether no node has seen it for as long as its configuration keeps it."""
+    refused: RefusedDevice | None = None
+    """Why it is removed, whoever sees it; None: it is not."""
     status: DiscoveredDeviceStatus
 
 
@@ -111,9 +116,11 @@ class DiscoveryPlan:
 
 def plan_discovery(snapshot: DiscoverySnapshot, now: datetime) -> DiscoveryPlan:
     """Plan everything anew."""
+    present = [one for one in snapshot.devices if not one.is_terminating]
+    refused = find_refused(present)
     discovery = join_objects(
         (one for one in snapshot.configurations if not one.is_terminating),
-        (one for one in snapshot.devices if not one.is_terminating),
+        (one for one in present if one.metadata.name not in refused),
     )
     found = discovery.devices.values()
     slices = [
@@ -121,7 +128,7 @@ def plan_discovery(snapshot: DiscoverySnapshot, now: datetime) -> DiscoveryPlan:
         for one in found
         if (selector := _select_nodes(one, snapshot)) is not None
     ]
-    plans = tuple(_plan_device(held, discovery, snapshot, now) for held in snapshot.devices if not held.is_terminating)
+    plans = tuple(_plan_device(held, discovery, snapshot, refused.get(held.metadata.name), now) for held in present)
     expiries = [
         expiry
         for plan in plans
@@ -235,8 +242,15 @@ def _build_class(name: str, conditions: list[str], owner: OwnerReference, domain
 
 
 def _plan_device(
-    held: DiscoveredDeviceObject, discovery: Discovery, snapshot: DiscoverySnapshot, now: datetime
+    held: DiscoveredDeviceObject,
+    discovery: Discovery,
+    snapshot: DiscoverySnapshot,
+    refused: RefusedDevice | None,
+    now: datetime,
 ) -> DevicePlan:
+    if refused is not None:
+        status = report_device(held, "False", "Invalid", refused.why, now=now)
+        return DevicePlan(held=held, correction=None, is_expired=False, refused=refused, status=status)
     one = discovery.devices.get(held.metadata.name)
     if one is None:
         fault = discovery.faults[DISCOVERED_DEVICES.kind, held.metadata.name]

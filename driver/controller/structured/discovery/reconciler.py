@@ -29,7 +29,7 @@ from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.kinds import ResourceKinds
 from kerf_dra.api.wire import Kind, to_builtins
-from kerf_dra.driver.controller.discovered_devices import list_nodes
+from kerf_dra.driver.controller.discovered_devices import list_nodes, report_refused
 from kerf_dra.driver.controller.projections import COMPACT_DEVICES
 from kerf_dra.driver.controller.settings import NAME
 from kerf_dra.driver.controller.structured.discovery.plan import (
@@ -43,6 +43,7 @@ from kerf_dra.driver.controller.structured.discovery.plan import (
 from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.kube.assume_cache import AssumeCache
 from kerf_dra.driver.kube.definitions import wait_until_readable
+from kerf_dra.driver.kube.events import EventReporter
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
 from kerf_dra.driver.kube.http.write_history import UndoneWriteError
@@ -69,6 +70,7 @@ class DiscoveryReconciler:
         device_classes: AssumeCache[DeviceClass],
         slices: Store[ResourceSlice],
         nodes: Store[Node],
+        events: EventReporter,
         settle_s: float,
         retry_s: float,
         now: Callable[[], datetime],
@@ -83,6 +85,7 @@ class DiscoveryReconciler:
         self._device_classes = device_classes
         self._slices = AssumeCache(slices)
         self._nodes = nodes
+        self._events = events
         self._settle_s = settle_s
         self._retry_s = retry_s
         self._now = now
@@ -145,6 +148,10 @@ class DiscoveryReconciler:
         if keeps_shares != self._keeps_shares:
             return await self.reconcile()
         await self._write_classes(plan)
+        report_refused(
+            self._events,
+            {each.held.metadata.name: each.refused for each in plan.devices if each.refused is not None},
+        )
         for device in plan.devices:
             await self._write_device(device)
         for held, status in plan.configurations:
@@ -175,7 +182,7 @@ class DiscoveryReconciler:
         present = {one.metadata.name: one for one in self._slices.values() if one.spec.node_name is None}
         for name, one in present.items():
             if name not in plan.slices and not one.is_terminating:
-                await self._try(name, self._delete(self._kinds.resource_slices, one))
+                await self._try(name, self._delete(self._kinds.resource_slices, one, "no node can get its device"))
         for name, desired in plan.slices.items():
             current = present.get(name)
             if current is None:
@@ -246,8 +253,9 @@ class DiscoveryReconciler:
 
     async def _write_device(self, plan: DevicePlan) -> None:
         held = plan.held
-        if plan.is_expired:
-            await self._try(held.metadata.name, self._delete(DISCOVERED_DEVICES, held))
+        if plan.is_expired or plan.refused is not None:
+            why = "no node has seen it for long" if plan.refused is None else plan.refused.why
+            await self._try(held.metadata.name, self._delete(DISCOVERED_DEVICES, held, why))
             return
         if plan.status != held.status:
             await self._write_status(DISCOVERED_DEVICES, held, plan.status)
@@ -257,11 +265,11 @@ class DiscoveryReconciler:
             DISCOVERED_DEVICES, held.metadata.name, correction, type=PatchType.MERGE, field_manager=NAME
         )
 
-    async def _delete(self, kind: Kind[Any], held: Any) -> None:  # noqa: ANN401  (an object of the kind)
+    async def _delete(self, kind: Kind[Any], held: Any, why: str) -> None:  # noqa: ANN401  (an object of the kind)
         """Delete an object, unless it has changed: a device may have come back."""
         metadata = held.metadata
         await self._client.delete(kind, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version)
-        _log.info("%s %s: deleted", kind.kind, metadata.name)
+        _log.info("%s %s: deleted, %s", kind.kind, metadata.name, why)
 
     async def _write_status(
         self,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.discovery_objects import device_name
 from kerf_dra.cdi import ContainerEdits, DeviceNode, Mount
 from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareRefusedError
@@ -21,9 +22,15 @@ def configuration(**spec: Any) -> Json:
     return {"kind": "DiscoveryConfiguration", "metadata": {"name": "cameras"}, "spec": {**handler, **spec}}
 
 
-def device(name: str, **spec: Any) -> Json:
-    known = {"configurationName": "cameras", "deviceID": f"id of {name}", "shared": False, "nodes": ["n1"], **spec}
+def device(id_: str = "rtsp://10.0.0.7", **spec: Any) -> Json:
+    """A device of node n1, or a shared one."""
+    known = {"configurationName": "cameras", "deviceID": id_, "shared": False, "nodes": ["n1"], **spec}
+    name = device_name("cameras", known["deviceID"], node=None if known["shared"] else "n1")
     return {"kind": "DiscoveredDevice", "metadata": {"name": name}, "spec": known}
+
+
+def renamed(document: Json, name: str) -> Json:
+    return {**document, "metadata": {"name": name}}
 
 
 class DiscoveredMachine(MachineUnderTest):
@@ -32,7 +39,7 @@ class DiscoveredMachine(MachineUnderTest):
     lists_idle = False
 
     def __init__(self) -> None:
-        self.devices = {name: device(name) for name in ("cameras-000001", "cameras-000002")}
+        self.devices = {one["metadata"]["name"]: one for one in (device("first"), device("second"))}
         self.gone: set[str] = set()
         self.backends: list[DiscoveredBackend] = []
 
@@ -94,7 +101,7 @@ def edits_of(*documents: Json) -> ContainerEdits:
 def test_ak_26_properties_of_the_device_have_its_digest_and_go_before_those_of_its_configuration() -> None:
     edits = edits_of(
         configuration(brokerProperties={"URL": "none", "QUALITY": "high"}),
-        device("cameras-3f850a", properties={"URL": "rtsp://10.0.0.7", "LENS": "wide"}),
+        device(shared=True, properties={"URL": "rtsp://10.0.0.7", "LENS": "wide"}),
     )
     assert edits.env == (
         "URL_3F850A=rtsp://10.0.0.7",
@@ -102,18 +109,18 @@ def test_ak_26_properties_of_the_device_have_its_digest_and_go_before_those_of_i
         "LENS_3F850A=wide",
         "URL=none",
         "QUALITY=high",
-        "KERF_DEVICE_CAMERAS_3F850A=id of cameras-3f850a",
+        "KERF_DEVICE_CAMERAS_3F850A=rtsp://10.0.0.7",
     )
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("URL", "URL_3F850A=administrator"), ("KERF_DEVICE_CAMERAS", "KERF_DEVICE_CAMERAS_3F850A=id of cameras-3f850a")],
+    [("URL", "URL_3F850A=administrator"), ("KERF_DEVICE_CAMERAS", "KERF_DEVICE_CAMERAS_3F850A=rtsp://10.0.0.7")],
 )
 def test_no_property_takes_the_place_of_a_name_of_the_configuration_or_of_the_id(name: str, expected: str) -> None:
     edits = edits_of(
         configuration(brokerProperties={"URL_3F850A": "administrator"}),
-        device("cameras-3f850a", properties={name: "node"}),
+        device(shared=True, properties={name: "node"}),
     )
     assert [one for one in edits.env if one.startswith(f"{name}_3F850A=")] == [expected]
 
@@ -122,7 +129,6 @@ def test_ak_27_paths_of_configuration_and_device_are_mounted() -> None:
     edits = edits_of(
         configuration(mounts=[{"hostPath": "/srv", "containerPath": "/models", "readOnly": True}]),
         device(
-            "cameras-3f850a",
             deviceNodes=[{"hostPath": "/dev/video1", "containerPath": "/dev/video0", "permissions": "rw"}],
             mounts=[{"hostPath": "/run/udev", "containerPath": "/run/udev"}],
         ),
@@ -138,12 +144,23 @@ def test_ak_27_paths_of_configuration_and_device_are_mounted() -> None:
 @pytest.mark.parametrize(
     "documents",
     [
-        [device("cameras-3f850a")],
-        [configuration(capacity=0), device("cameras-3f850a")],
-        [configuration(), device("cameras-3f850a", deviceID="")],
-        [configuration(), device("lab-3f850a")],
+        [device()],
+        [configuration(capacity=0), device()],
+        [configuration(), device("")],
+        [configuration(), renamed(device(), "lab-3f850a")],
+        [configuration(), renamed(device(shared=True), "cameras-000000")],
+        [configuration(), renamed(device(), "cameras-3f850a")],
+        [configuration(), renamed(device(nodes=[]), "cameras-preload")],
     ],
-    ids=["no configuration", "an invalid one", "an invalid device", "another configuration's name"],
+    ids=[
+        "no configuration",
+        "an invalid one",
+        "an invalid device",
+        "another configuration's name",
+        "another digest",
+        "a shared device's digest",
+        "a word for a digest",
+    ],
 )
 def test_what_is_not_valid_is_no_device(documents: list[Json]) -> None:
     backend = open_backend(None)
