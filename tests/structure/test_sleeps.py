@@ -59,6 +59,7 @@ POLLS: Final = {
     "tools/realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
     "tools/realcluster/kueue.py": "a process beside a real cluster is asked whether it is ready",
     "tools/realcluster/machine.py": "a machine is up when its first process has made a file",
+    "tools/realcluster/nvidia_driver.py": "a process beside a real cluster is asked whether it is ready",
     "tools/realcluster/processes.py": "the kernel is asked for processes that start and end",
 }
 """Modules that look again and again, in real time and within a bound, for what sets no event in their process."""

@@ -22,6 +22,7 @@ It needs root, Linux, Go and a few Debian packages (``requirements``). Only the 
 ``machine``           a node's machine: process and mount namespaces that can be switched off like a computer
 ``instances``         several clusters at the same time
 ``cluster``           all of it: up, down, nodes with and without a kubelet
+``nvidia_driver``     NVIDIA's DRA driver on one node, with a stand-in for its hardware
 ``environment``       the release that tests run on, from the environment
 ``api``               a client of the API server in raw JSON, independent of Kerf's own client
 ====================  ==================================================================================

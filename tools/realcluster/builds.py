@@ -145,6 +145,11 @@ def build_nvidia_driver() -> Path:
     return program
 
 
+def nvidia_driver_chart() -> Path:
+    """Return the folder of the Helm chart in the module of NVIDIA's DRA driver. Raises CalledProcessError."""
+    return _download(f"{_NVIDIA_DRIVER}@v{NVIDIA_DRIVER}") / "deployments/helm/dra-driver-nvidia-gpu"
+
+
 def build_helm() -> Path:
     """Return Helm, unmodified, built if needed. Raises BuildError when a Go command fails."""
     modules = [_HELM_SOURCES / name for name in ("go.mod", "go.sum")]
