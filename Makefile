@@ -98,7 +98,7 @@ E2E         = tests/e2e tests/installation tests/contract tests/cdi/runtimes
 # A release in which drivers allocate: tests/e2e/classic. There is 1.31 too.
 CLASSIC ?= 1.30
 
-e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it once, some 40 minutes)
+e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it once, some 45 minutes)
 	@$(BIN)/python -m tools.realcluster build --kueue --helm $(KUBERNETES) $(CLASSIC)
 	@KERF_E2E_VERSION=$(KUBERNETES) KERF_E2E_CLASSIC=$(CLASSIC) $(BIN)/pytest -q -n $(CLUSTERS) --dist loadfile -m realcluster $(ARGS) $(E2E)
 
