@@ -379,8 +379,14 @@ def _gauge(name: str, used: int, total: Quantity) -> Gauge:
 
 def _find_text(device: Device, names: Sequence[str]) -> str:
     """Return the first text among these attributes, whatever their domain is; empty: there is none."""
-    texts = {name.rpartition("/")[2]: attribute.value for name, attribute in device.attributes.items()}
-    return next((value for name in names if isinstance(value := texts.get(name), str) and value), "")
+    for name in names:
+        attribute = device.attributes.get(name)
+        if attribute is None:
+            in_domain = f"/{name}"
+            attribute = next((each for key, each in device.attributes.items() if key.endswith(in_domain)), None)
+        if attribute is not None and isinstance(attribute.value, str) and attribute.value:
+            return attribute.value
+    return ""
 
 
 def _natural(name: str) -> tuple[tuple[str, int], ...]:
