@@ -173,6 +173,13 @@ _REMEMBERED: Final = 20_000
 """Nodes with what is held there, for which the first devices are known: some 20 MB."""
 
 
+class _Offer(NamedTuple):
+    """What a request for some profile would get on a node."""
+
+    candidate: Candidate
+    partition: Partition
+
+
 class OnNodes:
     """A policy of the loss system that takes a node by ``choose``, and the first device there in ``order``."""
 
@@ -182,7 +189,7 @@ class OnNodes:
         self._order = order
         self._choose = choose
         self._random = random
-        self._first: dict[tuple[int, frozenset[Partition]], Mapping[str, Partition]] = {}
+        self._offers: dict[tuple[int, frozenset[Partition]], Mapping[str, _Offer]] = {}
 
     def __call__(self, cards: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
         fitting = self.find_fitting(cards, taken, profile)
@@ -198,24 +205,27 @@ class OnNodes:
             nodes[node_of[partition.card_uuid]].add(partition)
         fitting: dict[Candidate, Partition] = {}
         for number, held in enumerate(nodes):
-            first = self._on_node(number, cards, frozenset(held))
-            if profile in first:
-                fitting[_describe(number, cards, held, first[profile], self._cards)] = first[profile]
+            offer = self._on_node(number, cards, frozenset(held)).get(profile)
+            if offer is not None:
+                fitting[offer.candidate] = offer.partition
         return fitting
 
-    def _on_node(self, number: int, cards: Sequence[Card], held: frozenset[Partition]) -> Mapping[str, Partition]:
+    def _on_node(self, number: int, cards: Sequence[Card], held: frozenset[Partition]) -> Mapping[str, _Offer]:
         key = number, held
-        if key not in self._first:
-            if len(self._first) >= _REMEMBERED:
-                self._first.clear()
-            self._first[key] = self._order(cards[number * self._cards : (number + 1) * self._cards], held)
-        return self._first[key]
+        if key not in self._offers:
+            if len(self._offers) >= _REMEMBERED:
+                self._offers.clear()
+            own = cards[number * self._cards : (number + 1) * self._cards]
+            self._offers[key] = {
+                profile: _Offer(_describe(number, own, held, partition), partition)
+                for profile, partition in self._order(own, held).items()
+                if profile in MEMORY_SLICES
+            }
+        return self._offers[key]
 
 
-def _describe(
-    number: int, cards: Sequence[Card], held: Collection[Partition], given: Partition, count: int
-) -> Candidate:
-    """Describe a node with ``count`` cards, where ``given`` would be taken from one of ``cards``."""
+def _describe(number: int, cards: Sequence[Card], held: Collection[Partition], given: Partition) -> Candidate:
+    """Describe a node with ``cards``, of one of which ``given`` would be taken."""
     card = next(card for card in cards if card.uuid == given.card_uuid)
     unit_map = get_unit_map(card)
     spec = unit_map.find(given)
@@ -228,7 +238,7 @@ def _describe(
         held=slices(held),
         rank=NodeRank(rank.loss, rank.free),
         alternative=sum(loss_rank > highest for highest in _HIGHEST_RANKS),
-        slices=8 * count,
+        slices=8 * len(cards),
     )
 
 

@@ -76,8 +76,9 @@ ALL: Final = {"name": "r", "exactly": {"deviceClassName": "packed", "allocationM
         ([ALL, exactly("s", "tight")], [ALL, graded("s", "tight")]),
         ([plain("r", "packed", selectors=SELECTORS * 32)], [plain("r", "packed", selectors=SELECTORS * 32)]),
         ([exactly("r", "not-there")], [plain("r", "not-there")]),
+        ([exactly(name, "tight") for name in "abc"], [plain(name, "tight") for name in "abc"]),
     ],
-    ids=["one", "with selectors", "several", "all devices", "no room for a selector", "no class"],
+    ids=["one", "with selectors", "several", "all devices", "no room for a selector", "no class", "three"],
 )
 @pytest.mark.usefixtures("policy")
 async def test_the_policy_grades_what_can_be_graded(

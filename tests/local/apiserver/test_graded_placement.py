@@ -69,7 +69,6 @@ async def test_requests_of_classes_that_ask_for_it_become_alternatives_by_rank(a
             request("b", deviceClassName="spread"),
             request("c", deviceClassName="large", capacity=capacity, tolerations=tolerations, **whole),
             request("d", deviceClassName="unlabeled"),
-            request("e", deviceClassName="small", adminAccess=False),
         ),
     )
     assert found == [
@@ -77,8 +76,9 @@ async def test_requests_of_classes_that_ask_for_it_become_alternatives_by_rank(a
         request("b", deviceClassName="spread", **ONE),
         graded("c", deviceClassName="large", capacity=capacity, tolerations=tolerations, **whole),
         request("d", deviceClassName="unlabeled", **ONE),
-        graded("e", deviceClassName="small"),
     ]
+    found = await requests_of(api, claim(request(deviceClassName="small", adminAccess=False), name="no-admin"))
+    assert found == [graded("r", deviceClassName="small")]
 
 
 async def test_constraints_and_configurations_stay_with_their_requests(api: Api) -> None:
@@ -116,6 +116,33 @@ async def test_a_request_that_cannot_be_graded_stays_as_it_was_beside_one_that_c
     asked = LEFT_ALONE[left_alone]
     found = await requests_of(api, claim(asked, request("other", deviceClassName="small")))
     assert found == [asked, graded("other", deviceClassName="small")]
+
+
+@pytest.mark.parametrize(
+    ("classes", "levels"),
+    [
+        (["small", "small"], [3, 3]),
+        (["small", "large"], [3, 3]),
+        (["small", "small", "small"], [0, 0, 0]),
+        (["small", "spread", "small", "spread"], [3, 0, 3, 0]),
+        (["small", "large", "large"], [0, 3, 3]),
+        (["", "small", "large"], [1, 0, 3]),
+    ],
+    ids=str,
+)
+async def test_at_most_two_requests_of_a_claim_have_alternatives(
+    api: Api, classes: list[str], levels: list[int]
+) -> None:
+    """Each multiplies the time that the scheduler takes on a node where the claim does not fit. The embedded API
+    server takes classes in the order of their names, so ``large`` first; a real one takes them in any order."""
+    await prepare(api)
+    own = {"firstAvailable": [{"name": "x", "deviceClassName": "unlabeled"}]}
+    asked = [
+        request(f"r{number}", deviceClassName=name) if name else {"name": f"r{number}", **own}
+        for number, name in enumerate(classes)
+    ]
+    found = await requests_of(api, claim(*asked))
+    assert [len(each.get("firstAvailable", ())) for each in found] == levels
 
 
 async def test_a_request_with_admin_access_stays_as_it_was(api: Api) -> None:
