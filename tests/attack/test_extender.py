@@ -3,12 +3,17 @@
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 import anyio
+import msgspec
 import pytest
 
 from kerf_dra.driver.controller.structured.placement.extender_server import MAX_BODY_BYTES
+from kerf_dra.driver.controller.structured.placement_verdict import ExtenderState
+from tests.attack.kinds import cases
+from tests.controller.structured.lease_server import LeaseServer
 from tests.controller.structured.placement.certificates import Certificates, make_certificates
 from tests.controller.structured.placement.cluster import Cluster, body, build_two_nodes, pod
 from tests.controller.structured.placement.served_extender import (
@@ -20,6 +25,7 @@ from tests.controller.structured.placement.served_extender import (
     serving,
 )
 
+_SHAPES = "test_extender.py::test_an_object_of_another_shape_puts_no_placement_into_effect"
 SILENT = 200
 """More connections than the server keeps of those that send nothing."""
 LARGE = body(pod("new"), "a").replace(b'"p"', b'"' + b"p" * 10 * 2**20 + b'"')
@@ -30,6 +36,15 @@ BODIES: Mapping[str, bytes] = {
     "a body that is no JSON": b"\xff" * 1000,
     "a pod of another shape": b'{"Pod": {"spec": {"containers": {"a": 1}}}, "NodeNames": ["a"]}',
 }
+
+
+class Shape(msgspec.Struct):
+    """What an object says that is of another shape."""
+
+    placement: Any = None
+    """The placement of a class."""
+    asked_at: str = ""
+    """The time at which a scheduler asked a replica, in the Lease."""
 
 
 async def send_without_certificate(port: int, ours: Certificates, _others: Certificates) -> None:
@@ -106,4 +121,18 @@ async def test_a_body_that_is_no_request_is_refused(cluster: Cluster, ours: Cert
         with suppress(aiohttp.ClientError, ConnectionError):  # refused before all of it was sent
             status, _ = await ask(port, make_context(ours, ours), BODIES[kind])
             assert status in {400, 413}
+        await check_served(port, ours)
+
+
+@pytest.mark.parametrize("shape", cases(_SHAPES, Shape))
+async def test_an_object_of_another_shape_puts_no_placement_into_effect(
+    cluster: Cluster, ours: Certificates, shape: Shape
+) -> None:
+    cluster.set_placement(shape.placement)
+    server = LeaseServer()
+    server.annotate(shape.asked_at)
+    replica = server.replica()
+    await replica.exchange()
+    assert replica.state is ExtenderState.NOT_ASKED
+    async with serving(cluster, ours.server) as port:
         await check_served(port, ours)

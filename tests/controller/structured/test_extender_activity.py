@@ -1,70 +1,14 @@
 """Replicas report to one another when a scheduler asked one of them, by the Lease of the leader."""
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import pytest
-from msgspec.structs import replace
 
-from kerf_dra.api.core.v1 import Lease, LeaseSpec
-from kerf_dra.api.model.metadata import ObjectMeta
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.core.v1 import LeaseSpec
 from kerf_dra.driver.controller.structured.extender_activity import ASKED_AT, ExtenderActivity
 from kerf_dra.driver.controller.structured.placement_verdict import LATELY, ExtenderState
-from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError, UnreachableError
-
-LEASE = ObjectRef("kerf-system", "kerf-controller")
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-
-
-@dataclass
-class ApiServer:
-    """One Lease, which the leader renews; ``now`` is the time of all replicas."""
-
-    now: datetime = NOON
-    lease: Lease | None = field(
-        default_factory=lambda: Lease(
-            metadata=ObjectMeta(name=LEASE.name, namespace=LEASE.namespace, resource_version="1", labels={"a": "b"}),
-            spec=LeaseSpec(holder_identity="leader"),
-        )
-    )
-    is_contended: bool = False
-    """Whether the leader renews the Lease between each read and write of another."""
-    failure: Exception | None = None
-    writes: int = 0
-
-    async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
-        assert (namespace, name) == LEASE
-        if self.failure is not None:
-            raise self.failure
-        if self.lease is None:
-            raise NotFoundError("GET", 404, "NotFound", name)
-        found = self.lease
-        if self.is_contended:
-            self.renew()
-        return found
-
-    async def update(self, kind: Any, value: Any, *, subresource: str = "") -> Any:
-        assert self.lease is not None
-        if value.metadata.resource_version != self.lease.metadata.resource_version:
-            raise ConflictError("PUT", 409, "Conflict", "modified")
-        self.writes += 1
-        self.lease = value
-        self.renew()
-        return self.lease
-
-    def renew(self) -> None:
-        assert self.lease is not None
-        version = str(int(self.lease.metadata.resource_version) + 1)
-        self.lease = replace(self.lease, metadata=replace(self.lease.metadata, resource_version=version))
-
-    def annotate(self, text: str) -> None:
-        assert self.lease is not None
-        self.lease = replace(self.lease, metadata=replace(self.lease.metadata, annotations={ASKED_AT: text}))
-
-    def replica(self) -> ExtenderActivity:
-        return ExtenderActivity(self, LEASE, now=lambda: self.now)
+from kerf_dra.driver.kube.http.errors import UnreachableError
+from tests.controller.structured.lease_server import LeaseServer
 
 
 def state_of(activity: ExtenderActivity) -> ExtenderState:
@@ -72,7 +16,7 @@ def state_of(activity: ExtenderActivity) -> ExtenderState:
 
 
 async def test_what_one_replica_is_asked_every_replica_knows() -> None:
-    server = ApiServer()
+    server = LeaseServer()
     leader, asked = server.replica(), server.replica()
     assert not await leader.exchange()
     assert state_of(leader) is ExtenderState.NOT_ASKED
@@ -88,7 +32,7 @@ async def test_what_one_replica_is_asked_every_replica_knows() -> None:
 
 
 async def test_the_lease_stays_that_of_its_leader_and_keeps_what_it_has() -> None:
-    server = ApiServer()
+    server = LeaseServer()
     asked = server.replica()
     asked.note_asked()
     await asked.exchange()
@@ -98,7 +42,7 @@ async def test_the_lease_stays_that_of_its_leader_and_keeps_what_it_has() -> Non
 
 
 async def test_a_scheduler_that_asks_all_day_is_reported_every_ten_minutes() -> None:
-    server = ApiServer()
+    server = LeaseServer()
     asked = server.replica()
     for _ in range(60 * 2):  # one hour, in rounds of thirty seconds
         asked.note_asked()
@@ -108,7 +52,7 @@ async def test_a_scheduler_that_asks_all_day_is_reported_every_ten_minutes() -> 
 
 
 async def test_a_request_that_is_too_long_ago_counts_no_more_in_any_replica() -> None:
-    server = ApiServer()
+    server = LeaseServer()
     leader, asked = server.replica(), server.replica()
     asked.note_asked()
     await asked.exchange()
@@ -119,7 +63,7 @@ async def test_a_request_that_is_too_long_ago_counts_no_more_in_any_replica() ->
 
 
 async def test_a_lease_that_the_leader_renews_at_that_moment_is_written_in_a_later_round() -> None:
-    server = ApiServer(is_contended=True)
+    server = LeaseServer(is_contended=True)
     asked = server.replica()
     asked.note_asked()
     await asked.exchange()
@@ -131,7 +75,7 @@ async def test_a_lease_that_the_leader_renews_at_that_moment_is_written_in_a_lat
 
 async def test_without_a_lease_each_replica_knows_what_itself_is_asked() -> None:
     """No replica has led yet."""
-    server = ApiServer(lease=None)
+    server = LeaseServer(lease=None)
     asked = server.replica()
     asked.note_asked()
     assert await asked.exchange()
@@ -139,7 +83,7 @@ async def test_without_a_lease_each_replica_knows_what_itself_is_asked() -> None
 
 
 async def test_an_api_server_that_does_not_answer_is_an_error_of_the_round_only() -> None:
-    server = ApiServer(failure=UnreachableError("GET", "it starts"))
+    server = LeaseServer(failure=UnreachableError("GET", "it starts"))
     asked = server.replica()
     asked.note_asked()
     with pytest.raises(UnreachableError):
@@ -163,7 +107,7 @@ async def test_an_api_server_that_does_not_answer_is_an_error_of_the_round_only(
 async def test_what_another_program_writes_there_counts_as_a_time_or_not_at_all(
     text: str, expected: ExtenderState
 ) -> None:
-    server = ApiServer()
+    server = LeaseServer()
     server.annotate(text)
     replica = server.replica()
     await replica.exchange()

@@ -109,7 +109,7 @@ class Cluster:
             del self.stored[slice_.metadata.name]
             self.index.on_slice(_remove(self.slices, self.compactor.compact(slice_)))
 
-    def set_placement(self, placement: str | None, name: str = "any", *, is_compiled: bool = True) -> None:
+    def set_placement(self, placement: object, name: str = "any", *, is_compiled: bool = True) -> None:
         """Have a ResourceClass ask for ``placement``; Kerf has made its DeviceClass if ``is_compiled``."""
         held = ResourceClassObject(
             metadata=ObjectMeta(name=name),
