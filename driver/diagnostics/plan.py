@@ -219,8 +219,11 @@ class _Planner:
         self._taken: list[tuple[str, str, int]] = []
         """What the plan has taken of extended resources: the resource, the node, the amount."""
 
-    def place(self, position: int, copy: int) -> PlacedCopy | None:
-        """Allocate devices for one more copy of a workload; None when no node has them."""
+    def place(self, position: int, copy: int, *, with_preference: bool = True) -> PlacedCopy | None:
+        """Allocate devices for one more copy of a workload; None when no node has them.
+
+        ``with_preference``: on the node that is preferred, where a preference is in effect.
+        """
         workload = self._workloads[position]
         claims = self._claims(workload, copy)
         unallocated = [claim for claim in claims if claim.status.allocation is None]
@@ -229,7 +232,7 @@ class _Planner:
         if pod is not None and workload.resources:
             nodes = frozenset(node for node in nodes if use.fits(pod, node))
         placement, candidates = "", nodes
-        if preferred := self._find_preferred(unallocated, nodes):
+        if with_preference and (preferred := self._find_preferred(unallocated, nodes)):
             placement, candidates = preferred.rule, preferred.nodes
         if unallocated:
             numbers = count()
@@ -278,13 +281,16 @@ class _Planner:
         )
 
     def count_headroom(self, position: int, placed: int, track: ProgressTracker) -> Headroom:
-        """Count how many more copies fit by placing them, and take them away again."""
+        """Count how many more copies fit by placing them, and take them away again.
+
+        Equal copies fill each node by itself, so the order of nodes does not matter, and none is preferred.
+        """
         workload = self._workloads[position]
         before, shared, taken = len(self.allocated), dict(self._shared), len(self._taken)
         pods = len(self._placed)
         copies = 0
         for number in track(range(1, 1 + MOST_COUNTED), f"counting how many more of {workload} fit"):
-            if self.place(position, placed + number) is None:
+            if self.place(position, placed + number, with_preference=False) is None:
                 break
             copies += 1
         for claim in self.allocated[before:]:
