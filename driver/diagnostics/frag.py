@@ -1,7 +1,7 @@
 """``kerf frag``: the fragmentation of a cluster's cards, and which claims to recreate to free a large partition.
 
 The numbers follow from the geometry of the cards alone (``kerf_dra.driver.partitions.fragmentation``); every piece of
-advice has been tried with the allocator (``defragmentation``), and so has what packing would gain (``packing``). Cards
+advice has been tried with the allocator (``defragmentation``), and what packing would gain, too (``placement``). Cards
 of other drivers, and of models whose geometry is not known, are reported by their shared counters (``counter_usage``).
 """
 
@@ -14,7 +14,7 @@ from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures, measure_counters
 from kerf_dra.driver.diagnostics.defragmentation import SLOTS, WHOLE, Advice, find_advice
 from kerf_dra.driver.diagnostics.errors import QueryError
-from kerf_dra.driver.diagnostics.packing import PackedCluster, Packing, pack_claims
+from kerf_dra.driver.diagnostics.placement.packed_cluster import PackedCluster, Packing, pack_claims
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.partitions.fragmentation import Fragmentation, fragmentation
 from kerf_dra.driver.scheduling.node_filter import node_view

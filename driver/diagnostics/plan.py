@@ -2,7 +2,7 @@
 
 Pods are placed one after the other, on the devices that the scheduler's first-fit allocation takes on their node. Where
 several nodes fit, kube-scheduler chooses by scores. Those of Kerf's extender are predicted where it is in effect
-(``node_preference``); those for CPU, memory and images are not modeled, so that of equal nodes the first by name is
+(``placement``); those for CPU, memory and images are not modeled, so that of equal nodes the first by name is
 taken: restrict the plan to one node to see what happens on it. A node must
 have room for what a pod requests of CPU, memory and other counted resources, where it is known what nodes have left.
 """
@@ -29,7 +29,7 @@ from kerf_dra.driver.diagnostics.extended_resources.offered_resources import Res
 from kerf_dra.driver.diagnostics.feature_gates import find_unsupported
 from kerf_dra.driver.diagnostics.frag import count_sizes
 from kerf_dra.driver.diagnostics.node_fit import NodeFit
-from kerf_dra.driver.diagnostics.node_preference import ClusterPlacements, NodePreference
+from kerf_dra.driver.diagnostics.placement.node_preference import ClusterPlacements, NodePreference
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.diagnostics.workload import Workload
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields

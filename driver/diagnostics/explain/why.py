@@ -48,9 +48,9 @@ from kerf_dra.driver.diagnostics.explain.pod_start import (
     verdict_of_start,
 )
 from kerf_dra.driver.diagnostics.explain.pod_status import has_started, held_claims, is_in_order, scheduler_message
-from kerf_dra.driver.diagnostics.explain.preferred_node import describe_preferred_node
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Subject, Verdict, Victims, WhyReport
 from kerf_dra.driver.diagnostics.explain.victims import Candidate, find_victims
+from kerf_dra.driver.diagnostics.placement.preferred_node import describe_preferred_node
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
 

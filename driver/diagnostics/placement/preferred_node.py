@@ -13,7 +13,7 @@ from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimStatus
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.driver.diagnostics.card_usage import CardUsage
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
-from kerf_dra.driver.diagnostics.node_preference import ClusterPlacements, NodePreference
+from kerf_dra.driver.diagnostics.placement.node_preference import ClusterPlacements, NodePreference
 from kerf_dra.driver.partitions.fragmentation import Fragmentation, fragmentation
 from kerf_dra.driver.partitions.geometry import Partition
 from kerf_dra.driver.placement.class_placement import PodPlacement

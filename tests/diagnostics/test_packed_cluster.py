@@ -103,5 +103,5 @@ def test_nothing_is_said_of_idle_cards_of_some_nodes_and_of_clusters_that_are_to
 ) -> None:
     assert measure(gpu_cluster(2)).packing is None
     assert measure_fragmentation(ClusterIndex(spread()), nodes=["node-1"]).packing is None
-    monkeypatch.setattr("kerf_dra.driver.diagnostics.packing._MOST_STEPS", 8)
+    monkeypatch.setattr("kerf_dra.driver.diagnostics.placement.packed_cluster._MOST_STEPS", 8)
     assert measure(spread()).packing is None

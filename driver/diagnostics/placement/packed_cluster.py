@@ -23,7 +23,7 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.allocation import NodeAllocation
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
 from kerf_dra.driver.diagnostics.defragmentation import group_claims
-from kerf_dra.driver.diagnostics.node_preference import NodePreference
+from kerf_dra.driver.diagnostics.placement.node_preference import NodePreference
 from kerf_dra.driver.diagnostics.progress import ProgressTracker
 from kerf_dra.driver.partitions.fragmentation import fragmentation
 from kerf_dra.driver.placement.class_placement import PACKED
