@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from kerf_dra.api.kerf.discovery_objects import device_name
 from tests.e2e.permission_cases import ALLOWED, CANNOT, Case, Who, clients, send, wait_said
 from tests.e2e.permission_matrix import ACCOUNTS, find_allowed, find_rights, told
 from tests.e2e.wait import eventually
@@ -79,13 +80,38 @@ def allocation(name: str) -> Document:
     return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": terms}}
 
 
-def device_of(node: str) -> Document:
+def device_of(node: str, id_: str = "", *, shared: bool = True, label: str = "", **spec: Any) -> Document:
+    """The object of a device as the plugin of ``node`` makes it."""
+    found = {"configurationName": "cameras", "deviceID": id_ or node, "shared": shared, "nodes": [node]}
     return {
         "apiVersion": KERF,
         "kind": "DiscoveredDevice",
-        "metadata": {"name": f"cameras-{node}"},
-        "spec": {"configurationName": "cameras", "deviceID": node, "shared": True, "nodes": [node]},
+        "metadata": {
+            "name": device_name("cameras", id_ or node, node=None if shared else node),
+            "labels": {"kerf.dev/node": label or ("Shared" if shared else node)},
+        },
+        "spec": {name: value for name, value in {**found, "foundBy": node, **spec}.items() if value is not None},
     }
+
+
+DEVICES: Final = f"/apis/{KERF}/discovereddevices"
+CAMERA: Final = device_of("node1", "camera")
+JOINED: Final = device_of("node1", "joined", nodes=["bare1", "node1"])
+USB: Final = device_of("node1", "usb", shared=False)
+LEFT: Final = device_of("node1", "left", shared=False, nodes=[], foundBy=None)
+NULL: Final = [{"hostPath": "/dev/null"}]
+FOUND: Final = (CAMERA, JOINED, USB, LEFT)
+"""The devices of the cluster, which are those of node1; bare1 has joined one that it shares, and only the label of the
+last one says whose it is: of the others the schema does."""
+
+
+def path_of(device: Document) -> str:
+    return f"{DEVICES}/{device['metadata']['name']}"
+
+
+def kept(device: Document) -> Document:
+    """The device with a finalizer, by which its maker would keep it from being deleted."""
+    return {**device, "metadata": {**device["metadata"], "finalizers": ["example.com/kept"]}}
 
 
 SLICES: Final = f"/apis/{RESOURCE}/resourceslices"
@@ -93,8 +119,39 @@ CLASSES: Final = f"/apis/{RESOURCE}/deviceclasses"
 IN_DEFAULT: Final = f"/apis/{RESOURCE}/namespaces/default/resourceclaims"
 COMPILED: Final[Document] = {"apiVersion": RESOURCE, "kind": "DeviceClass", "metadata": {"name": "new"}, "spec": {}}
 OWNER: Final[Document] = {"apiVersion": KERF, "kind": "ResourceClass", "name": "new", "uid": "0"}
-DEVICES: Final = f"/apis/{KERF}/discovereddevices"
 LABEL: Final[Document] = {"metadata": {"labels": {"a": "b"}}}
+EVIL: Final[Document] = {"spec": {"properties": {"LD_PRELOAD": "/evil.so"}}}
+_SECOND: Final = "plugin of bare1"
+_NODES: Final = "may not add or remove other nodes of a device"
+_FIRST: Final = "what a shared device says is what the node has said that found it first"
+_OTHERS: Final = "may not write a device of another node"
+_OWN: Final = "must be that of node"
+DEVICE_CASES: Final = (
+    # A shared device: nodes join and leave it; what it says is what the first one has said.
+    Case("plugin", "create", DEVICES, ALLOWED, device_of("node1", "a", **EVIL["spec"])),
+    Case(_SECOND, "patch", path_of(CAMERA), ALLOWED, {"spec": {"nodes": ["bare1", "node1"]}}),
+    Case(_SECOND, "patch", path_of(JOINED), ALLOWED, {"spec": {"nodes": ["node1"]}}),
+    Case(_SECOND, "patch", path_of(JOINED), _NODES, {"spec": {"nodes": ["bare1"]}}),
+    Case(_SECOND, "patch", path_of(JOINED), _FIRST, EVIL),
+    Case("plugin", "patch", path_of(JOINED), _FIRST, EVIL),
+    Case(_SECOND, "patch", path_of(JOINED), _FIRST, {"metadata": {"labels": {"kerf.dev/node": "bare1"}}}),
+    Case(_SECOND, "patch", path_of(JOINED), _FIRST, {"spec": {"capacity": 1000}}),
+    Case(_SECOND, "patch", path_of(JOINED), "cannot become another one", {"spec": {"foundBy": "bare1"}}),
+    # A device of one node is this node's, also while it does not see it.
+    Case("plugin", "create", DEVICES, ALLOWED, device_of("node1", "a", shared=False, deviceNodes=NULL)),
+    Case("plugin", "patch", path_of(USB), ALLOWED, EVIL),
+    Case("plugin", "patch", path_of(LEFT), ALLOWED, {"spec": {"nodes": ["node1"], "deviceNodes": NULL}}),
+    Case(_SECOND, "patch", path_of(USB), _OTHERS, EVIL),
+    Case(_SECOND, "patch", path_of(LEFT), _OTHERS, {"spec": {"nodes": ["bare1"]}}),
+    # A new object is of the token's node, and has nothing that is not its to say.
+    Case(_SECOND, "create", DEVICES, _NODES, device_of("node1", "a")),
+    Case(_SECOND, "create", DEVICES, 'spec.foundBy must be "bare1"', device_of("bare1", "a", foundBy="node1")),
+    Case(_SECOND, "create", DEVICES, _OWN, device_of("bare1", "a", shared=False, label="node1")),
+    Case(_SECOND, "create", DEVICES, _OWN, device_of("bare1", "a", shared=False, label="Shared")),
+    Case(_SECOND, "create", DEVICES, "is the administrator's to say", device_of("bare1", "a", capacity=1000)),
+    Case(_SECOND, "create", DEVICES, "may only write the label kerf.dev/node", kept(device_of("bare1", "a"))),
+    Case("plugin without node", "create", DEVICES, "this token names no node", device_of("node1", "a")),
+)
 
 
 def status(*devices: Document, **more: Any) -> Document:
@@ -170,9 +227,7 @@ CASES: Final = (
     # Devices found by discovery: it enters its own node.
     Case("plugin", "list", f"/apis/{KERF}/discoveryconfigurations", ALLOWED),
     Case("plugin", "create", f"/apis/{KERF}/discoveryconfigurations", CANNOT, {}),
-    Case("plugin", "create", DEVICES, ALLOWED, device_of("node1")),
-    Case("plugin", "create", DEVICES, "may not add or remove other nodes of a device", device_of("bare1")),
-    Case("plugin without node", "create", DEVICES, "this token names no node", device_of("node1")),
+    *DEVICE_CASES,
     Case("plugin", "delete", f"{DEVICES}/any", CANNOT),
     Case("plugin", "patch", f"{DEVICES}/any/status", CANNOT, LABEL),
     Case("controller", "list", DEVICES, ALLOWED),
@@ -235,6 +290,8 @@ async def objects(api: Api, kerf: Kerf) -> str:
     await api.apply({"apiVersion": KERF, "kind": "ResourceClass", "metadata": {"name": "compiled"}, "spec": spec})
     await api.create({**COMPILED, "metadata": {"name": "admins"}})
     await api.create(slice_of("bare1"))
+    for found in FOUND:
+        await api.create(found)
     for name, results in CLAIMS.items():
         await api.create(claim(name))
         if results:

@@ -45,13 +45,13 @@ async def kerf(cluster: Cluster, api: Api) -> Kerf:
     return kerf
 
 
-DEVICE: Final = "byhand-000001"
+DEVICE: Final = device_name("byhand", "one", node=None)
 STATUS: Final = f"/apis/{KERF}/discovereddevices/{DEVICE}/status"
 _OTHERS: Final = "may not write the users of other nodes"
 
 
 def users_of(*nodes: str) -> Document:
-    entries = [{"node": node, "resource": "akri.sh/byhand", "id": "000001-0"} for node in nodes]
+    entries = [{"node": node, "resource": "akri.sh/byhand", "id": "0"} for node in nodes]
     return {"status": {"users": entries}}
 
 

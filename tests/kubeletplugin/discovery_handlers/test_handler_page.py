@@ -3,6 +3,7 @@
 import re
 
 from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.families.shared.objects import MAX_FOUND
 from kerf_dra.driver.kubeletplugin.discovery_handlers import device_lists, found_devices, remote_handlers
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from tests.kubeletplugin.discovery_handlers.test_remote_handlers import EXAMPLE, ROOT
@@ -21,6 +22,7 @@ def test_the_page_says_the_limits_as_they_are() -> None:
         f"keeps its devices for {settings.handler_grace_s:g} s",
         f"gives up after {device_lists.FIRST_LIST_S:g} s",
         f"more than {found_devices.MAX_DEVICES} devices",
+        f"a node makes {MAX_FOUND} objects",
         f"at {device_lists.MAX_LISTS} lists a minute",
         f"at most {remote_handlers.MAX_HANDLERS} |",
     ):

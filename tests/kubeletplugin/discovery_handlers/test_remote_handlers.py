@@ -365,7 +365,7 @@ async def test_ak_22_a_program_that_finds_devices_registers_ends_and_comes_back_
                 (cameras / "two").unlink()
                 await until(lambda: seen().keys() == {"one"})
         with started(sockets):
-            (cameras / "one").write_text("rtsp://10.0.0.3")
+            (cameras / "three").write_text("rtsp://10.0.0.3")
             async with discovering(server, sockets):
-                await until(lambda: seen() == {"one": "rtsp://10.0.0.3"})
-    assert {value["metadata"]["uid"] for value in server.objects.values()} == uids
+                await until(lambda: seen() == {"one": "rtsp://10.0.0.1", "three": "rtsp://10.0.0.3"})
+    assert {value["metadata"]["uid"] for value in server.objects.values()} > uids
