@@ -249,7 +249,7 @@ spec:
       variables.before.?foundBy.orValue(variables.userNode) == variables.userNode &&
       (variables.labelBefore == "" || variables.labelBefore in variables.ownLabels) &&
       variables.nodesBefore.all(node, node == variables.userNode)
-  - name: isDescribedAnew # by something else than its nodes
+  - name: describes # whether more changes than the nodes
     expression: >-
       request.operation == "CREATE" ||
       !dyn(object).spec.all(field, field == "nodes" ||
@@ -292,17 +292,17 @@ spec:
       "the kubelet plugin of node \\"" + variables.userNode + "\\" may not write a device of another node"
     reason: Forbidden
   - expression: >-
-      !variables.isDescribedAnew || variables.userNode in variables.nodesAfter
+      !variables.describes || variables.userNode in variables.nodesAfter
     messageExpression: >-
       "the kubelet plugin of node \\"" + variables.userNode + "\\" may not describe a device that it does not see"
     reason: Forbidden
   - expression: >-
-      !variables.isDescribedAnew || !variables.isShared || request.operation == "CREATE"
+      !variables.describes || !variables.isShared || request.operation == "CREATE"
     message: >-
       what a shared device says is what the node has said that found it first, until an administrator changes it
     reason: Forbidden
   - expression: >-
-      !variables.isDescribedAnew || variables.labelAfter in variables.ownLabels
+      !variables.describes || variables.labelAfter in variables.ownLabels
     messageExpression: >-
       "the label kerf.dev/node of a device must be " + (variables.isShared ? "Shared" : "that of node \\"" +
       variables.userNode + "\\"")

@@ -104,7 +104,7 @@ async def test_nodes_that_see_different_properties_do_not_write_over_one_another
     [(local, {"SAME": "2", "NEW": "3"}), (camera, {"OLD": "1", "SAME": "2"})],
     ids=["of its own", "shared, as it was said first"],
 )
-async def test_a_device_that_changes_is_written_anew_if_it_is_the_nodes_own(
+async def test_a_device_that_changes_is_written_again_if_it_is_the_nodes_own(
     made: Callable[..., FoundDevice], expected: dict[str, str]
 ) -> None:
     server = MemoryServer()

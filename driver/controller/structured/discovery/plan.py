@@ -96,7 +96,7 @@ class DevicePlan:
     is_expired: bool
     """Whether no node has seen it for as long as its configuration keeps it."""
     refused: RefusedDevice | None = None
-    """Why it is removed, whoever sees it; None: it is not."""
+    """Why it is removed, also while nodes see it; None: it is not."""
     status: DiscoveredDeviceStatus
 
 
