@@ -22,7 +22,6 @@ from tests.e2e.node import NodeView
 from tests.e2e.wait import eventually
 from tests.fakes.mps import end_daemons
 from tests.fakes.nvml import open_nvml
-from tests.fakes.nvml_calls import destroy_gpu_instance
 from tests.oracle.nvidia_driver.differences import read_table
 from tools.realcluster.api import Api, Document
 from tools.realcluster.cluster import Cluster
@@ -125,12 +124,6 @@ class ComparedDriver(ABC):
         with open_nvml(self.machine):
             handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(CARDS)]
             return [bool(pynvml.nvmlDeviceGetMigMode(handle)[0]) for handle in handles]
-
-    def destroy_partitions(self) -> None:
-        """Destroy all partitions as an administrator does."""
-        with open_nvml(self.machine):
-            for one in self.machine.list_instances():
-                destroy_gpu_instance(pynvml.nvmlDeviceGetHandleByIndex(one.card), one.id)
 
     def host_cards(self) -> Sequence[Path]:
         """Return the device nodes of cards on the host."""

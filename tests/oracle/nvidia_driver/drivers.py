@@ -117,8 +117,8 @@ class Driver:
         """End the process and start it again, after an administrator has switched the MIG mode of unused cards as it
         was at first.
 
-        NVIDIA's driver reads the mode at its start alone: with the mode off then it fails to unprepare all but the last
-        partition of a card, which would show in every sequence.
+        NVIDIA's driver reads the mode at its start alone: with the mode off then it takes the card for empty when each
+        partition ends, and tries to switch the mode off.
         """
         await self.stop(kill=kill)
         for card in unused_cards:

@@ -182,8 +182,19 @@ def test_a_card_in_use_does_not_switch_but_the_mode_is_pending(make_machine: Mak
         assert pynvml.nvmlDeviceGetMigMode(card()) == [0, 1]
         machine.end_process(PID)
         assert pynvml.nvmlDeviceSetMigMode(card(), 1) == pynvml.NVML_SUCCESS
+
+
+@pytest.mark.parametrize("model", [A100, H100])
+def test_the_mode_of_a_card_with_instances_cannot_be_switched_and_nothing_is_pending(
+    make_machine: MakeMachine, model: str
+) -> None:
+    """With a mode that was pending, NVIDIA's driver could not end the pod with two partitions of its own suite."""
+    with open_nvml(make_machine(CardDescription(model=model, is_mig_on=True))):
         create_gpu_instance(card(), 19, 0, 1)
-        assert pynvml.nvmlDeviceSetMigMode(card(), 0) == pynvml.NVML_ERROR_IN_USE
+        with pytest.raises(pynvml.NVMLError_InUse):
+            pynvml.nvmlDeviceSetMigMode(card(), 0)
+        assert pynvml.nvmlDeviceGetMigMode(card()) == [1, 1]
+        assert pynvml.nvmlDeviceSetMigMode(card(), 1) == pynvml.NVML_SUCCESS
 
 
 def test_in_a_virtual_machine_ampere_waits_for_a_boot(make_machine: MakeMachine) -> None:

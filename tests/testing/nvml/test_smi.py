@@ -201,17 +201,25 @@ def test_the_compute_mode_of_a_card_in_mig_mode_cannot_be_set(machine: NvidiaMac
 # Resets
 
 
-def test_a_reset_of_a_card_at_rest_ends_its_instances_and_takes_its_pending_mode(machine: NvidiaMachine) -> None:
-    with open_nvml(machine):
-        pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0), 0)
+def test_a_reset_of_a_card_at_rest_ends_its_instances_and_remaps_its_rows(machine: NvidiaMachine) -> None:
     machine.remap_rows(0, uncorrectable=1, is_pending=True)
     machine.set_recovery_action(0, pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET)
     assert run_smi(machine, "--gpu-reset", "-i", "0") == (0, f"GPU {FIRST} was successfully reset.\nAll done.\n")
     with open_nvml(machine):
         card = pynvml.nvmlDeviceGetHandleByIndex(0)
-        assert pynvml.nvmlDeviceGetMigMode(card) == [0, 0]
+        assert pynvml.nvmlDeviceGetMigMode(card) == [1, 1]
         assert pynvml.nvmlDeviceGetRemappedRows(card) == (0, 1, 0, 0)
     assert machine.list_instances() == []
+
+
+def test_a_reset_takes_the_pending_mode(machine: NvidiaMachine) -> None:
+    machine.start_process(1, os.getpid())
+    with open_nvml(machine):
+        pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByIndex(1), 1)
+    machine.end_process(os.getpid())
+    assert run_smi(machine, "--gpu-reset", "-i", "1")[0] == 0
+    with open_nvml(machine):
+        assert pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(1)) == [1, 1]
 
 
 def test_a_reset_is_refused_while_a_process_computes_on_the_card(machine: NvidiaMachine) -> None:

@@ -30,7 +30,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current,
     LEAVE(NVML_SUCCESS);
 }
 
-/* The call succeeds when the mode is pending; `activation` says whether it is current, too. */
+/* The call succeeds when the mode is pending; `activation` says whether it is current, too. With instances on the card
+ * it fails, and nothing is pending. */
 EXPORT nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned mode, nvmlReturn_t *activation) {
     struct found found;
     ENTER();
@@ -41,11 +42,13 @@ EXPORT nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned mode, nvm
     if (mode > NVML_DEVICE_MIG_ENABLE || !activation)
         LEAVE(NVML_ERROR_INVALID_ARGUMENT);
     *activation = NVML_SUCCESS;
+    if (mode != card->mig_current && has_instances(card))
+        LEAVE(NVML_ERROR_IN_USE);
     begin_change(card);
     card->mig_pending = mode;
     if (mode == card->mig_current) {
         *activation = NVML_SUCCESS;
-    } else if (has_process(card, NO_INSTANCE, NO_INSTANCE) || has_instances(card)) {
+    } else if (has_process(card, NO_INSTANCE, NO_INSTANCE)) {
         *activation = NVML_ERROR_IN_USE;
     } else if (card->mig_switch == NEEDS_RESET && card->is_passthrough) {
         *activation = NVML_ERROR_RESET_REQUIRED;
