@@ -54,7 +54,7 @@ class FakeKubelet:
         every = (self.root / "plugins_registry").glob(f"{self.driver}*")
         return [path for path in every if path.is_socket()]
 
-    async def register(self, *, error: str = "") -> registration.PluginInfo:
+    async def register(self, *, error: str = "", timeout_s: float = TIMEOUT_S) -> registration.PluginInfo:
         """Wait for a plugin and take the newest on, or refuse it with ``error``."""
         while not self.sockets:  # noqa: ASYNC110  (a directory sets no event)
             await anyio.sleep(0.001)
@@ -62,7 +62,7 @@ class FakeKubelet:
         newest = max(first, *others, key=lambda path: path.stat().st_ctime_ns) if others else first
         async with self._channel(newest) as channel:
             call = self._unary(channel, "/pluginregistration.Registration/GetInfo", registration.PluginInfo)
-            info: registration.PluginInfo = await call(registration.InfoRequest(), timeout=TIMEOUT_S)
+            info: registration.PluginInfo = await call(registration.InfoRequest(), timeout=timeout_s)
             if not error:
                 self.info = info
                 self.version = next(
@@ -77,7 +77,7 @@ class FakeKubelet:
                 "/pluginregistration.Registration/NotifyRegistrationStatus",
                 registration.RegistrationStatusResponse,
             )
-            await notify(registration.RegistrationStatus(plugin_registered=not error, error=error), timeout=TIMEOUT_S)
+            await notify(registration.RegistrationStatus(plugin_registered=not error, error=error), timeout=timeout_s)
         return info
 
     async def prepare_all(self, claims: Sequence[ClaimRef], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:

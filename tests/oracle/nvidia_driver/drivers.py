@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import pynvml
@@ -33,7 +33,7 @@ from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from tests.fakes.claims import claim, result
-from tests.fakes.kubelet import FakeKubelet
+from tests.fakes.kubelet import TIMEOUT_S, FakeKubelet
 from tests.fakes.nvml import open_nvml
 from tests.oracle.nvidia_driver.published_devices import PublishedDevice
 from tools.realcluster.cluster import load_factor
@@ -102,7 +102,7 @@ class Driver:
                 if process.poll() is not None:
                     raise DriverEndedError(f"{self.name} has ended: {self.log.splitlines()[-1]}")
                 await anyio.sleep(_POLL_S)
-            await self.kubelet.register()
+            await self.kubelet.register(timeout_s=TIMEOUT_S * load_factor())
 
     async def stop(self, *, kill: bool = False) -> None:
         """End the process, which keeps what it has prepared."""
@@ -112,6 +112,14 @@ class Driver:
             await anyio.to_thread.run_sync(process.wait, _LONGEST_S * load_factor())
             for socket in self.kubelet.sockets:  # which a killed process leaves
                 socket.unlink(missing_ok=True)
+
+    async def prepare(self, claim: ClaimRef) -> list[Any]:
+        """Return the claim's devices. Raises ClaimError."""
+        return await self.kubelet.prepare(claim, TIMEOUT_S * load_factor())
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        """Raises ClaimError."""
+        await self.kubelet.unprepare(claim, TIMEOUT_S * load_factor())
 
     async def restart(self, *, kill: bool, unused_cards: Collection[int]) -> None:
         """End the process and start it again, after an administrator has switched the MIG mode of unused cards as it

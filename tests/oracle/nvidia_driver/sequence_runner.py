@@ -9,7 +9,7 @@ import pynvml
 
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.driver.testing.nvml import NvidiaMachine
-from tests.fakes.kubelet import TIMEOUT_S, ClaimError
+from tests.fakes.kubelet import ClaimError
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, fill_gpu_instance, placements
 from tests.oracle.nvidia_driver.containers import compare_containers, list_claims, read_containers
@@ -27,7 +27,6 @@ from tests.oracle.nvidia_driver.sequences import (
     Step,
     Unprepare,
 )
-from tools.realcluster.cluster import load_factor
 
 _OK: Final = "ok"
 _PROCESS: Final = os.getpid()
@@ -113,7 +112,7 @@ class SequenceRunner:
         results, containers = [], []
         for driver, ref in zip(self.pair.drivers, self.refs[name], strict=True):
             try:
-                devices = await driver.kubelet.prepare(ref, TIMEOUT_S * load_factor())
+                devices = await driver.prepare(ref)
             except ClaimError as error:
                 results.append(f"error: {error}")
             else:
@@ -130,7 +129,7 @@ class SequenceRunner:
         results = []
         for driver, ref in zip(self.pair.drivers, self.refs[name], strict=True):
             try:
-                await driver.kubelet.unprepare(ref, TIMEOUT_S * load_factor())
+                await driver.unprepare(ref)
             except ClaimError as error:
                 results.append(f"error: {error}")
             else:

@@ -72,14 +72,14 @@ async def _prepare_claims(pair: Pair, driver: Driver, cut: int) -> Sequence[Clai
     claims = []
     for number, place in enumerate((partition, whole)):
         claims.append(await pair.create_claim(driver, f"{driver.name}-{number}", [published.devices[place]]))
-        await driver.kubelet.prepare(claims[-1])
+        await driver.prepare(claims[-1])
     return claims
 
 
 async def _drain(pair: Pair, driver: Driver, claims: Sequence[ClaimRef]) -> None:
     """End the claims, as the kubelet and Kubernetes' controllers do when their pods are evicted."""
     for claim in claims:
-        await driver.kubelet.unprepare(claim)
+        await driver.unprepare(claim)
         await pair.delete_claim(claim)
 
 
