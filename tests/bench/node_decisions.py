@@ -2,8 +2,8 @@
 
 ``python -m tests.bench.node_decisions`` replays arrivals and departures of the loss system on nodes without a kubelet
 (``placement_cluster``), one node score after the other, and all layouts of nodes side by side. The scores are the
-default, MostAllocated, and the default with the scheduler extender of Kerf's controller, which runs as one replica. A
-decision equals the model's if
+default, MostAllocated, and the default with the scheduler extender of Kerf's controller, which runs as one replica and
+has more time for its answers than in a cluster (``extender_replica.TIMEOUT_S``). A decision equals the model's if
 
 - the pod is bound to one of the nodes that are best by the model. The model treats nodes with equal scores as a set,
   because kube-scheduler takes any of them;
@@ -49,9 +49,6 @@ NODE_CPUS: Final = 64
 """Of a node without a kubelet (``add_bare_node``), with 4 GiB of memory for each, as pods request it."""
 MIX: Final = "uniform"
 SEED: Final = 0
-TIMEOUT: Final = "5s"
-"""The scheduler's timeout for the extender, which is 200 ms in a cluster: what is compared does not depend on how busy
-this machine is."""
 _REQUESTS: Final = re.compile(r"^apiserver_request_total{(.*)} (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _OF_INFORMERS: Final = frozenset({"LIST", "WATCH"})
@@ -155,7 +152,7 @@ class Replay(NamedTuple):
         return f"{count / sum(each.compared for each in self.comparisons):.2f}"
 
 
-async def compare(layouts: Sequence[Layout], decisions: int) -> list[Replay]:
+async def compare(layouts: Sequence[Layout], scores: Sequence[NodeScore], decisions: int) -> list[Replay]:
     """Replay ``decisions`` arrivals for each layout and node score on one cluster."""
     requirements.ensure()
     variants = {layout: layout.variant for layout in layouts}
@@ -164,7 +161,7 @@ async def compare(layouts: Sequence[Layout], decisions: int) -> list[Replay]:
     async with running(NEWEST, nodes=(), bare_nodes=names) as cluster, Api(cluster.kubeconfig) as api:
         await Kerf(cluster, api).install()
         async with watched_nodes(cluster, api, list(variants.values())) as (watched, nodes):
-            for score in SCORES:
+            for score in scores:
                 systems = {
                     layout: System(api, watched, variant._replace(scheduler=score.scheduler), nodes[variant])
                     for layout, variant in variants.items()
@@ -184,8 +181,7 @@ async def _configured(cluster: Cluster, score: NodeScore) -> AsyncIterator[None]
     port, folder = free_port(), cluster.paths.root / "extender"
     certificates = make_certificates(folder)
     async with extender(cluster, certificates, port, folder):
-        entry = {**scheduler_entry(certificates, port), "httpTimeout": TIMEOUT}
-        await cluster.configure_scheduler(PROFILES, [entry])
+        await cluster.configure_scheduler(PROFILES, [scheduler_entry(certificates, port)])
         yield
 
 
@@ -256,9 +252,6 @@ def rows(replays: Sequence[Replay]) -> Iterator[tuple[str, ...]]:
         )
 
 
-REQUESTS_HEADER: Final = ("FOR EACH POD", *(score.name for score in SCORES))
-
-
 def request_rows(replays: Sequence[Replay]) -> Iterator[tuple[str, ...]]:
     """Yield the requests for each pod: those to the API server by kind, and those to the extender."""
     total = sum((each.requests for each in replays), Counter[ApiRequest]())
@@ -271,7 +264,7 @@ def request_rows(replays: Sequence[Replay]) -> Iterator[tuple[str, ...]]:
 
 
 async def measure() -> list[Row]:
-    replays = await compare(list(_layouts(NODES)), DECISIONS)
+    replays = await compare(list(_layouts(NODES)), SCORES, DECISIONS)
     found = [each for replay in replays for each in replay.comparisons]
     defaults = {each.layout: each for each in found if each.score == DEFAULT}
     return [row for each in found for row in _measured(each, defaults[each.layout])]
@@ -298,11 +291,15 @@ def _layouts(nodes: Sequence[Nodes]) -> Iterator[Layout]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.node_decisions", description=__doc__)
     parser.add_argument("--decisions", type=int, default=DECISIONS, help="for each node score and layout")
+    names = [each.name for each in SCORES]
+    parser.add_argument("--score", choices=names, action="append", default=[], help="of nodes; default all")
     parser.add_argument("nodes", nargs="*", type=Nodes.parse, default=NODES, metavar="NODESxCARDS")
     options = parser.parse_args()
-    replays = anyio.run(compare, list(_layouts(options.nodes)), options.decisions)
+    scores = [each for each in SCORES if each.name in options.score or not options.score]
+    replays = anyio.run(compare, list(_layouts(options.nodes)), scores, options.decisions)
     print(format_table(HEADER, list(rows(replays))))
-    print("\n" + format_table(REQUESTS_HEADER, list(request_rows(replays))))
+    header = "FOR EACH POD", *(score.name for score in scores)
+    print("\n" + format_table(header, list(request_rows(replays))))
 
 
 if __name__ == "__main__":
