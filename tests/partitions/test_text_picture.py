@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerf_dra.driver.partitions.card_pictures.card_picture import units_of
+from kerf_dra.driver.partitions.card_pictures.card_picture import Unit, UnitState, units_of
+from kerf_dra.driver.partitions.card_pictures.claim_colors import ColorDepth
 from kerf_dra.driver.partitions.card_pictures.text_picture import DrawnCard, assign_letters, draw_cards
 
 NAMES = st.text("abc-/", min_size=1, max_size=12)
@@ -84,3 +85,25 @@ def test_claims_beyond_the_52nd_share_a_symbol_and_an_entry() -> None:
     text = " ".join(draw_cards([DrawnCard(units=units)], {}, 260))
     assert "Y Z # # # # # # # # ]" in text
     assert "Z = 51 # = 52, 53, 54, 55 and 4 more" in " ".join(text.split())
+
+
+def test_a_part_and_its_letter_in_the_legend_have_the_color_of_the_claim() -> None:
+    units = (*units_of(["x", "x", "y", "z", ""]), Unit(state=UnitState.SHARED, holders=("v",)))
+    card = DrawnCard(units=units, names=("gpu-0",))
+    labels = {"y": "1g", "z": "1g"}
+    [plain] = draw_cards([card], labels, 80)
+    for depth, begin in ((ColorDepth.BASIC, r"\x1b\[\d+;\d+"), (ColorDepth.INDEXED, r"\x1b\[48;5;\d+;38;5;\d+")):
+        [line] = draw_cards([card], labels, 80, depth=depth)
+        assert re.sub(r"\x1b\[[0-9;]*m", "", line) == plain
+        [of_part, of_letter] = re.findall(rf"({begin})m(?:a a|a)\x1b", line)
+        assert of_part == of_letter, "one color for the whole part, and for its letter"
+        assert len(re.findall(rf"{begin};4mA\x1b", line)) == 2, "what is shared is underlined"
+        assert "b, c = 1g" in line, "two claims have two colors"
+
+
+def test_a_line_that_is_wrapped_keeps_the_color_of_its_letter() -> None:
+    long = " ".join(["word"] * 20)
+    lines = draw_cards([DrawnCard(units=units_of(["x"] * 8))], {"x": long}, 60, depth=ColorDepth.INDEXED)
+    assert " ".join(re.sub(r"\x1b\[[0-9;]*m", "", " ".join(lines)).split()).endswith(f"a = {long}")
+    assert sum("\x1b[0m = word" in line for line in lines) == 1
+    assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 60 for line in lines)

@@ -276,6 +276,9 @@ def _entries(card: DrawnCard, explained: set[Owner], style: _Style, labels: Mapp
 
 
 def _entry(symbol: str, text: str, unit: Unit, style: _Style) -> _Painted:
+    """Return an entry of the legend, whose symbol has the color of its unit; several letters have several colors."""
+    if len(symbol) > 1:
+        return _Painted(f"{symbol}{text}", f"{symbol}{text}")
     return _Painted(f"{symbol}{text}", f"{style.paint(symbol, unit)}{text}")
 
 
