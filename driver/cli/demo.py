@@ -33,7 +33,7 @@ from kerf_dra.driver.cli.output import (
     print_text,
 )
 from kerf_dra.driver.cli.program_name import find_shell_command
-from kerf_dra.driver.cli.terminal_colors import find_color_depth
+from kerf_dra.driver.cli.terminal_pictures import find_color_depth
 from kerf_dra.driver.demo.cluster_picture import Explanation
 from kerf_dra.driver.demo.display import Display, TextDisplay
 from kerf_dra.driver.demo.environment import (

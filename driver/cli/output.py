@@ -5,8 +5,6 @@ terminal's cursor or turn its text around. ``print_text`` replaces what is not p
 does so to what ``make_printable`` has returned, and documents have such characters escaped.
 """
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -16,20 +14,12 @@ import click
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.printable_text import replace_unprintable, to_one_line
 from kerf_dra.api.wire import to_builtins
-from kerf_dra.driver.cli.terminal_colors import find_color_depth
-from kerf_dra.driver.partitions.card_pictures.card_picture import CardPicture
-from kerf_dra.driver.partitions.card_pictures.text_picture import draw_pictures
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 ReportT = TypeVar("ReportT")
 
 OutputFormat: TypeAlias = Literal["text", "wide", "json", "yaml", "name"]
 """``wide`` is text without limits of rows and names, ``name`` one ``kind/name`` a line for other commands to read."""
-
-_NARROWEST: Final = 40
-"""Columns of drawn cards, however narrow the terminal is: it breaks longer lines itself."""
-_WIDEST: Final = 80
-"""Columns of drawn cards, however wide the terminal is: as sentences have."""
 
 EXIT_FAILED: Final = 1
 """The command failed."""
@@ -86,13 +76,6 @@ def _make_printable(value: Any) -> Any:  # noqa: ANN401  (as ``make_printable``)
         parts = [_make_printable(each) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return [_make_printable(each) for each in value] if isinstance(value, list) else value
-
-
-def draw_in_terminal(pictures: Iterable[CardPicture], *, has_titles: bool = True, indent: str = "") -> list[str]:
-    """Return the lines of pictures of cards, in the width and the colors of the terminal."""
-    width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns)) - len(indent)
-    lines = draw_pictures(pictures, width, depth=find_color_depth(os.environ), has_titles=has_titles)
-    return [f"{indent}{line}" for line in lines]
 
 
 def print_document(value: object, output: OutputFormat) -> None:

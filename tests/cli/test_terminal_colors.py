@@ -11,7 +11,8 @@ import pytest
 
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.cli.demo import _display
-from kerf_dra.driver.cli.terminal_colors import choose_color, find_color_depth
+from kerf_dra.driver.cli.terminal_colors import choose_color
+from kerf_dra.driver.cli.terminal_pictures import find_color_depth
 from kerf_dra.driver.partitions.card_pictures.card_picture import units_of
 from kerf_dra.driver.partitions.card_pictures.claim_colors import ColorDepth
 from kerf_dra.driver.partitions.card_pictures.text_picture import DrawnCard

@@ -101,3 +101,10 @@ def test_what_is_wrong_and_what_is_left_out_is_said() -> None:
 def test_the_same_cards_give_the_same_file() -> None:
     units = [of(f"x/{name}") for name in "abcdefgh"]
     assert draw_svg([picture(*units)], "cards") == draw_svg([picture(*units)], "cards")
+
+
+def test_ten_thousand_devices_with_a_claim_each_are_a_file_that_a_browser_shows() -> None:
+    svg = draw_svg([picture(*(of(f"default/pod-{number}") for number in range(10_000)))], "cards")
+    assert "and 9744 more" in texts(svg)
+    assert (ET.fromstring(svg).findtext(f"{SVG}desc") or "").endswith("31 default/pod-31 and 9968 more.")
+    assert len(svg) < 150_000

@@ -25,12 +25,12 @@ from kerf_dra.driver.cli.options.cluster import (
 )
 from kerf_dra.driver.cli.output import (
     OutputFormat,
-    draw_in_terminal,
     format_table,
     make_printable,
     output_formats,
     print_document,
 )
+from kerf_dra.driver.cli.terminal_pictures import draw_in_terminal
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures
 from kerf_dra.driver.diagnostics.defragmentation import Advice

@@ -38,13 +38,13 @@ from kerf_dra.driver.cli.output import (
     EXIT_DOES_NOT_FIT,
     EXIT_NO_ANSWER,
     OutputFormat,
-    draw_in_terminal,
     format_table,
     make_printable,
     output_formats,
     print_document,
     print_text,
 )
+from kerf_dra.driver.cli.terminal_pictures import draw_in_terminal
 from kerf_dra.driver.controller.device_types import device_type_of, known_device_types
 from kerf_dra.driver.controller.structured.class_compiler import compile_class
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex

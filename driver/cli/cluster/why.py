@@ -28,12 +28,12 @@ from kerf_dra.driver.cli.output import (
     EXIT_DOES_NOT_FIT,
     EXIT_NO_ANSWER,
     OutputFormat,
-    draw_in_terminal,
     make_printable,
     output_formats,
     print_document,
     print_text,
 )
+from kerf_dra.driver.cli.terminal_pictures import draw_in_terminal
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.report import (
     BlockedCard,

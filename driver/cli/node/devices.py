@@ -27,12 +27,12 @@ from kerf_dra.driver.cli.output import (
     EXIT_FAILED,
     OutputFormat,
     describe_error,
-    draw_in_terminal,
     format_table,
     output_formats,
     print_document,
     print_text,
 )
+from kerf_dra.driver.cli.terminal_pictures import draw_in_terminal
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.kubeletplugin.backends.base import (
     Backend,

@@ -50,6 +50,8 @@ MEANINGS: Final[Mapping[UnitState, str]] = MappingProxyType(
     }
 )
 """What the legend says of each state: in 40 columns it has room beside its symbol."""
+_RUNS: Final = 32
+"""Runs of units that are described in words: more than any card has; a pool may have ten thousand devices."""
 OWNED: Final = frozenset({UnitState.HELD, UnitState.SHARED})
 """The states of units that are drawn by their holders, with a letter and a color."""
 
@@ -101,7 +103,7 @@ class UnitRow:
     def description(self) -> str:
         """What the units are, in words, such as ``0-3 1g.10gb default/a, 4 free``."""
         runs = groupby(zip(self.numbers, self.units, strict=True), key=itemgetter(1))
-        return ", ".join(_describe(unit, [number for number, _ in run]) for unit, run in runs)
+        return list_names([_describe(unit, [number for number, _ in run]) for unit, run in runs], _RUNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
