@@ -8,7 +8,7 @@ import pytest
 from kerf_dra.driver.cli.node.survey_pictures import build_survey_picture
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, HealthState
 from kerf_dra.driver.partitions.card_pictures.text_picture import draw_pictures
-from kerf_dra.driver.partitions.geometry import Card, Placement
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from tests.fakes.published_slices import gpus
 
 CARD: Final[Card] = gpus("a30-24gb")[0]
@@ -61,6 +61,9 @@ def test_a_process_on_a_card_without_partitions_has_all_of_it() -> None:
 
 def test_a_claim_of_a_whole_card_is_known_from_the_records_alone() -> None:
     assert draw(holders={}, whole_holder="x/a").startswith("gpu-0 [ a a a a ] a = x/a")
+    ill = change("too hot", HealthState.UNHEALTHY)
+    assert draw(holders={}, whole_holder="x/a", changes=(ill,)).startswith("gpu-0 [ a a a a ] a = x/a (too hot)")
+    assert draw(holders={}, whole_holder="x/a, x/b").startswith("gpu-0 [ A A A A ] A = x/a, x/b (shared)")
     assert draw(holders={}, whole_holder="extended resource r").startswith("gpu-0 [ + + + + ]")
 
 
@@ -68,6 +71,14 @@ def test_what_is_wrong_with_a_card_is_drawn_on_what_is_free_and_noted_on_what_is
     ill = change("too hot", HealthState.UNHEALTHY)
     text = draw(LEFT, holders={"gi-1": "x/a"}, changes=(ill, change("other", HealthState.LOST, card="another")))
     assert text.startswith("gpu-0 [ a a ~ ~ ] a = x/a (too hot) ~ = tainted: free with a toleration (too hot)")
+    of_left = HealthChange(
+        card_uuid=CARD.uuid,
+        partition=Partition(kind="gpu", card_uuid=CARD.uuid, profile=LEFT.profile, placement=LEFT.placement),
+        state=HealthState.UNHEALTHY,
+        reason="bad memory",
+    )
+    both = draw(LEFT, RIGHT, holders={"gi-1": "x/a", "gi-2": "x/b"}, changes=(of_left,))
+    assert both.startswith("gpu-0 [ a a . b ] a = x/a (bad memory) b = x/b (static) . = free")
     assert draw(changes=(change("", HealthState.HEALTHY),)).startswith("gpu-0 [ . . . . ]")
 
 

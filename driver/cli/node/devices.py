@@ -6,6 +6,7 @@ Who holds what is on a card, the records of this node's plugin say, where there 
 import re
 import shutil
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -238,7 +239,7 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
         surveys=tuple(surveys),
         unhealthy=tuple(unhealthy),
         holders=None if made is None else _find_holders(surveys, made),
-        whole_holders={each.partition.card_uuid: each.holder for each in made or () if each.partition.is_whole},
+        whole_holders=_find_whole_holders(made or ()),
         problems=tuple(problems),
         pool=pool,
         unlisted=tuple(unlisted),
@@ -301,6 +302,15 @@ def _find_holders(surveys: Iterable[CardSurvey], made: Sequence[_Made]) -> Mappi
         survey.card_uuid: {found.id: names(survey.card_uuid, found) for found in survey.partitions}
         for survey in surveys
     }
+
+
+def _find_whole_holders(made: Iterable[_Made]) -> dict[str, str]:
+    """Return the claims, or the extended resource, that have whole cards or shares of them, by card."""
+    holders: dict[str, dict[str, None]] = defaultdict(dict)
+    for each in made:
+        if each.partition.is_whole:
+            holders[each.partition.card_uuid][each.holder] = None
+    return {card: ", ".join(names) for card, names in holders.items()}
 
 
 def _describe_kept_out(card: Card, reason: str, made: Sequence[_Made]) -> KeptOutCard:

@@ -4,7 +4,7 @@ Slices and claims do not say what other programs hold; a survey does, and the re
 or extended resource a partition was made.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, HealthState
@@ -33,8 +33,10 @@ def build_survey_picture(
     """
     layout = _find_layout(card, survey)
     ill = [change for change in changes if change.card_uuid == card.uuid and change.state is not HealthState.HEALTHY]
-    rest = _describe_rest(whole_holder, survey)
-    units = tuple(_read_unit(number, layout, survey, holders, ill) or rest for number in range(layout.units))
+    units = tuple(
+        _read_unit(number, layout, survey, holders, ill) or _describe_rest(whole_holder, survey, _list_reasons(ill))
+        for number in range(layout.units)
+    )
     name = f"{layout.name}-{card.geometry.unit}" if layout.name else card.geometry.unit
     row = UnitRow(name=name, numbers=tuple(range(layout.units)), units=units)
     return CardPicture(node="", driver=driver, pool=pool, name=card_name(card), model=card.geometry.model, rows=(row,))
@@ -52,29 +54,36 @@ def _read_unit(
     layout: Layout,
     survey: CardSurvey,
     holders: Mapping[str, str] | None,
-    ill: Iterable[HealthChange],
+    ill: Sequence[HealthChange],
 ) -> Unit | None:
-    """Return one unit; None: nothing is on it or wrong with it."""
-    reasons = [
-        change.reason
-        for change in ill
-        if change.partition is None or _covers(change.partition.placement, number, layout)
-    ]
+    """Return one unit; None: nothing is on it."""
     covering = [found for found in survey.partitions if _covers(found.placement, number, layout)]
-    if covering:  # a partition says more than a use of the whole card beside it
-        found = min(covering, key=lambda each: each.placement is None)
-        return _describe(found, None if holders is None else holders.get(found.id, ""), reasons)
-    return Unit(state=UnitState.TAINTED, note=", ".join(reasons)) if reasons else None
+    if not covering:
+        return None
+    found = min(covering, key=lambda each: each.placement is None)  # it says more than a use of the whole card
+    own = [change for change in ill if change.partition is not None and found.matches(change.partition)]
+    holder = None if holders is None else holders.get(found.id, "")
+    return _describe(found, holder, [*_list_reasons(ill), *(change.reason for change in own)])
 
 
-def _describe_rest(holder: str, survey: CardSurvey) -> Unit:
+def _list_reasons(ill: Iterable[HealthChange]) -> list[str]:
+    """Return what is wrong with the card as a whole."""
+    return [change.reason for change in ill if change.partition is None]
+
+
+def _describe_rest(holder: str, survey: CardSurvey, reasons: Sequence[str]) -> Unit:
     """Return the units on which there is nothing: hardware does not show that a claim has a whole card."""
+    note = ", ".join(reasons)
     if holder.startswith(RESOURCE):
-        return Unit(state=UnitState.RESERVED, part="whole", note=holder.removeprefix(RESOURCE).strip())
+        note = ", ".join((holder.removeprefix(RESOURCE).strip(), *reasons))
+        return Unit(state=UnitState.RESERVED, part="whole", note=note)
     if holder:
-        return Unit(state=UnitState.HELD, holders=(holder,), part="whole")
-    is_unavailable = survey.no_whole and survey.no_partitions
-    return Unit(state=UnitState.WITHHELD) if is_unavailable else Unit()
+        names = tuple(holder.split(", "))
+        state = UnitState.SHARED if len(names) > 1 else UnitState.HELD
+        return Unit(state=state, holders=names, part="whole", note=note)
+    if survey.no_whole and survey.no_partitions:
+        return Unit(state=UnitState.WITHHELD)
+    return Unit(state=UnitState.TAINTED, note=note) if reasons else Unit()
 
 
 def _covers(placement: Placement | None, number: int, layout: Layout) -> bool:
