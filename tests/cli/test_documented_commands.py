@@ -94,6 +94,13 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
         "tests/oracle/helm/test_helm.py"
         "::test_server_and_client_of_the_extender_know_one_another_by_the_certificates_of_the_chart"
     ),
+    "helm upgrade kerf deploy/chart/kerf -n kerf-system --reuse-values --set gradedPlacement.enabled=true": (
+        "tests/oracle/helm/test_helm.py"
+        "::test_graded_placement_is_off_unless_a_value_says_so_and_kubernetes_has_the_kind_of_policy"
+    ),
+    "kubectl apply -f deploy/graded-placement": (
+        "tests/e2e/test_graded_placement.py::test_a_claim_is_rewritten_and_its_pod_runs_where_its_partition_takes_least"
+    ),
     "kerf placement config > extender.yaml": (
         "tests/cli/test_placement.py::test_the_fragment_has_the_address_and_the_certificates_of_the_cluster"
     ),

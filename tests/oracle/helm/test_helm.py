@@ -283,6 +283,18 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> st
     return str(dict(pair for part in certificate["subject"] for pair in part)["commonName"])
 
 
+@pytest.mark.parametrize(("kubernetes", "is_there"), [("1.35.9", False), ("1.36.0", True), ("1.37.0", True)])
+def test_graded_placement_is_off_unless_a_value_says_so_and_kubernetes_has_the_kind_of_policy(
+    helm: Helm, kubernetes: str, is_there: bool
+) -> None:
+    assert "MutatingAdmissionPolicy" not in helm.template({}, kubernetes=kubernetes)
+    found = documents(helm.template({"gradedPlacement": {"enabled": True}}, kubernetes=kubernetes))
+    policies = [
+        document["kind"] for document in found if document["metadata"]["name"] == "graded-placement.gpu.kerf.dev"
+    ]
+    assert policies == (["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"] if is_there else [])
+
+
 def test_the_extender_is_off_unless_a_value_says_so(helm: Helm) -> None:
     assert "extender" not in helm.template({})
 
