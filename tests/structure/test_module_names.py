@@ -26,8 +26,9 @@ TERMS: Final = frozenset(
     }
 )
 """Gerunds that are terms of the field: what a textbook, a KEP or an upstream package is named by."""
-KUBERNETES_NAMES: Final = ("binding_conditions", "rolling_update", "validating_policies")
-"""KEP-5007, the update strategy of workloads, and ValidatingAdmissionPolicy: names of which a gerund is a part."""
+KUBERNETES_NAMES: Final = ("binding_conditions", "mutating_policies", "rolling_update", "validating_policies")
+"""KEP-5007, MutatingAdmissionPolicy, the update strategy of workloads, and ValidatingAdmissionPolicy: names of which a
+gerund is a part."""
 NO_GERUNDS: Final = frozenset({"string"})
 """Words that only end like one."""
 EMPTY_WORDS: Final = frozenset({"common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"})
