@@ -1,4 +1,4 @@
-"""What a claim asks of an FPGA device, by its configuration: for all backends of the family ``fpga``."""
+"""What a claim asks of an FPGA device, by its configuration, and whether its namespace may have that."""
 
 from typing import Final
 

@@ -1,6 +1,8 @@
 """The queries and changes of NVML that the backend needs, with the structures of its bindings (nvidia-ml-py).
 
-It returns values and raises Kerf's errors. No other module but ``nvml.session`` knows the bindings.
+It returns values and raises Kerf's errors. No other module but ``nvml.session`` knows the bindings. A function that is
+new here has a row in ``nvml.return_codes`` if one of its error codes is an answer, and the stand-in for the library
+models it (``driver/testing/nvml/source``; ``tests/fakes/nvml_functions.py`` names those that Kerf calls).
 """
 
 import ctypes
