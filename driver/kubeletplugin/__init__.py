@@ -8,12 +8,13 @@ on their way to the API server. The package never imports ``kerf_dra.driver.cont
 What the parts of one family's plugin know of the node is in one object, ``inventory.node_state.NodeState``, on one
 event loop; each part is given it. *In the step* means before the writer goes on: nothing else runs between. What
 follows *later* is done by the parts that wait for a notifier: the publisher (publication), the health service (health).
+What claims show follows from what their prepare, unprepare or repair came to (``claims.status_writer``).
 
 =============  ============================  ==============================================  ==========================
 state          written by                    read by                                         a change has
 =============  ============================  ==============================================  ==========================
-records        ``StepExecutor``,             devices, surveys, garbage collection, repairs,  in the step: the kept
-               ``NumberRepairer``            statuses, metrics                               placements counted again;
+records        ``StepExecutor``              devices, surveys, garbage collection, repairs,  in the step: the kept
+                                             statuses, metrics                               placements counted again;
                                                                                              later: publication, health
 surveys        ``HardwareSurveyor``          devices, ``RecordLifecycle``, repairs, users of in the step: releases that
                                              claims, refused claims, health reports          wait and repairs requested;

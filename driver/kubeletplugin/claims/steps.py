@@ -1,5 +1,4 @@
-"""Executes the steps of ``transitions`` for one claim: all changes of hardware and CDI files, and of records but for
-the numbers that the kernel gives device nodes (``repair.number_repairer``).
+"""Executes the steps of ``transitions`` for one claim: the only code that changes records, hardware and CDI files.
 
 Hardware that was changed always has a record. A prepare that fails takes back what it did; if even that fails, or the
 process dies, the record says *started* and the next call, or garbage collection, goes on from there. Devices that were
