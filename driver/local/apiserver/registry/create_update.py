@@ -26,7 +26,7 @@ from kerf_dra.driver.local.apiserver.admission.admission import (
     validate_admin_access,
     validate_admin_access_of_status,
 )
-from kerf_dra.driver.local.apiserver.admission.mutating_policies import apply_policies
+from kerf_dra.driver.local.apiserver.admission.mutation_policies import apply_policies
 from kerf_dra.driver.local.apiserver.admission.policies import AdmissionAttributes
 from kerf_dra.driver.local.apiserver.admission.validating_policies import check_policies
 from kerf_dra.driver.local.apiserver.http.query_options import WriteOptions

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kerf_dra.driver.local.apiserver.admission.mutating_policies import replace_message_literals
+from kerf_dra.driver.local.apiserver.admission.mutation_policies import replace_message_literals
 from tests.local.apiserver.api_client import Api
 from tests.local.apiserver.resources import CLASSES
 
