@@ -43,7 +43,7 @@ from kerf_dra.driver.partitions.geometry import NOTHING, Card, Geometry, Partiti
 from kerf_dra.driver.partitions.publish_order import PublishOrder, publish_order
 from kerf_dra.driver.partitions.shared_devices import build_shared_device
 from kerf_dra.driver.partitions.slice_limits import MAX_DEVICES, MAX_SETS, CompileError, SliceLayout, check_pool
-from kerf_dra.driver.partitions.unit_map import get_unit_map, quota_totals
+from kerf_dra.driver.partitions.unit_map import MOST_GRADED_UNITS, get_unit_map, quota_totals
 
 _NO_TAINTS: Final[Mapping[str, tuple[DeviceTaint, ...]]] = MappingProxyType({})
 _GEOMETRIES: Final = 256
@@ -188,7 +188,12 @@ def _devices(
 
 
 def _grade(card: Card, spec: PartitionSpec, loss: int | None) -> dict[str, Attribute]:
-    """Return the rank of ``loss`` among those that partitions of its size can have; None, as the last: unavailable."""
+    """Return the rank of ``loss`` among those that partitions of its size can have; None, as the last: unavailable.
+
+    Partitions of a card with more units than ``MOST_GRADED_UNITS`` are all of rank 0, so that none is preferred.
+    """
+    if card.geometry.units > MOST_GRADED_UNITS:
+        return {v.ATTRIBUTE_LOSS_RANK: Attribute.of(0)}
     losses = get_unit_map(card).list_losses(spec)
     return {v.ATTRIBUTE_LOSS_RANK: Attribute.of(len(losses) - 1 if loss is None else losses.index(loss))}
 

@@ -21,6 +21,9 @@ from kerf_dra.driver.partitions.geometry import (
     unit_mask,
 )
 
+MOST_GRADED_UNITS: Final = 8
+"""The most units of a card whose losses are listed, which takes steps in proportion to 2 to that power: no known card
+has more, and one of an unknown model with 25 took minutes."""
 _UNIT_MAPS: Final = 256
 """The most unit maps kept: more than there are geometries in any cluster, including variants of a model."""
 
@@ -140,8 +143,9 @@ class UnitMap:
     def list_losses(self, spec: PartitionSpec) -> tuple[int, ...]:
         """Return the losses that partitions of the size of ``spec`` can have, ascending, whatever else is in use.
 
-        Each placement is tried with every set of other free units, of eight units 128 sets for a partition of one. The
-        losses of an H100's 1g.10gb are 1, 2, 4, 5, 7, 11, 12, 14 and 18, and its 7g.80gb always has 34.
+        Each placement is tried with every set of other free units, of eight units 128 sets for a partition of one: for
+        cards of at most ``MOST_GRADED_UNITS``. The losses of an H100's 1g.10gb are 1, 2, 4, 5, 7, 11, 12, 14 and 18,
+        and its 7g.80gb always has 34.
         """
         known = self._losses.get(spec.size)
         if known is None:

@@ -419,6 +419,9 @@ def test_a_card_of_an_unknown_model_with_as_many_memory_slices_as_can_be_is_publ
         assert {partition.card_uuid for partition in compiled.partitions.values()} == {card.uuid for card in cards}
         first, _ = (one for slice_ in compiled.pool.slices for one in slice_.shared_counters)
         assert len(first.counters) == units + 7  # memory, multiprocessors and five kinds of engines
+        published = [device for slice_ in compiled.pool.slices for device in slice_.devices]
+        parts = [device for device in published if compiled.partitions[device.name].card_uuid == cards[0].uuid]
+        assert {device.attributes["lossRank"].value for device in parts} == {0}  # losses of so many units took minutes
 
 
 def test_a_driver_whose_version_is_no_text_is_refused_by_name_and_nvml_is_closed(tmp_path: Path) -> None:
