@@ -51,6 +51,8 @@ class Settings:
     """The period of searching slices of deleted nodes; Kubernetes' own garbage collection takes seconds."""
     exchange_s: float = 30.0
     """The period of exchanging among replicas whether schedulers ask the extender: one read of the Lease each."""
+    grading_check_s: float = 30.0
+    """The period of reading whether graded placement is enabled, which is one object: conditions follow in a minute."""
     recheck_s: float = 30.0
     """The period, in classic DRA, of reconciling a scheduling context, or a claim without free devices; upstream's
     library has the same."""

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from kerf_dra.api.core.admission import MUTATING_ADMISSION_POLICY_BINDINGS
 from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LEASES, NODES, Node
 from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
@@ -43,6 +44,7 @@ from tests.fakes.published_slices import gpus, slices
 from tools.generate import crds
 from tools.realcluster.paths import free_port
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 PATIENCE_S = 120.0
 """For something that takes some ten milliseconds, on a busy machine."""
 LEASE = ObjectRef("default", "kerf-controller")
@@ -70,6 +72,7 @@ class EmbeddedCluster:
             orphan_check_s=self.orphan_check_s,
             resync_s=self.resync_s,
             exchange_s=0.05,
+            grading_check_s=0.05,
             probes="127.0.0.1:0",
             extender=extender,
         )
@@ -307,6 +310,36 @@ async def test_a_program_that_undoes_what_the_controller_writes_is_reported_and_
         assert await reports() == ["small"]
         assert reverted <= 5
         group.cancel_scope.cancel()
+
+
+async def test_classes_say_that_they_are_graded_while_the_policy_of_graded_placement_is_there(
+    cluster: EmbeddedCluster,
+) -> None:
+    """It is there before the controller starts, goes, and comes back."""
+
+    async def reasons() -> list[str]:
+        held = [await cluster.resource_class(name) for name in ("small", "large", "spread")]
+        return [one.reason for each in held for one in each.status.conditions if one.type == "Placement"]
+
+    async def put_binding() -> None:
+        await cluster.admin.apply(MUTATING_ADMISSION_POLICY_BINDINGS, binding, field_manager="admin")
+
+    policy = yaml.safe_load_all((DEPLOY / "graded-placement" / "policy.yaml").read_text())
+    [binding] = [each for each in policy if each["kind"].endswith("Binding")]
+    for name, profile, placement in (
+        ("small", "1g.10gb", "Packed"),
+        ("large", "4g.40gb", "Packed"),
+        ("spread", "1g.10gb", "Spread"),
+    ):
+        await cluster.put_class(name, {"device": "gpu", "profile": profile, "placement": placement})
+    graded, without = ["Graded", "Graded", "ExtenderDisabled"], ["ExtenderDisabled"] * 3
+    await put_binding()
+    async with cluster.controller():
+        await eventually(lambda: _is(reasons(), graded))
+        await cluster.admin.delete(MUTATING_ADMISSION_POLICY_BINDINGS, binding["metadata"]["name"])
+        await eventually(lambda: _is(reasons(), without))
+        await put_binding()
+        await eventually(lambda: _is(reasons(), graded))
 
 
 async def test_each_replica_scores_nodes_by_what_is_published_and_allocated(

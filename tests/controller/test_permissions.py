@@ -46,6 +46,7 @@ def test_the_controller_may_do_this_and_nothing_else() -> None:
         for one in rule["resources"]
     } == {
         ("ClusterRole", "", "nodes", "get", "list", "watch"),
+        ("ClusterRole", "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "get"),
         ("ClusterRole", "kerf.dev", "resourceclasses", "list", "watch"),
         ("ClusterRole", "kerf.dev", "resourceclasses/status", "patch"),
         ("ClusterRole", "kerf.dev", "fpgashells", "list", "watch"),

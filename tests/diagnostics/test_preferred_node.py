@@ -87,6 +87,18 @@ NOTES: list[tuple[ClusterState, str, list[ResourceClassObject], str]] = [
     (
         held(("4g-40gb", "node-3")),
         "1g-10gb",
+        [placed_class("1g-10gb", "Packed", "True Graded")],
+        "node-3 is preferred (placement: Packed, in three grades): it breaks no free 7g.80gb, as node-1 would",
+    ),
+    (
+        held(("4g-40gb", "node-3")),
+        "1g-10gb",
+        [placed_class("1g-10gb", "Packed", "True Graded"), placed_class("other", None)],  # the extender ranks all pods
+        "node-3 is preferred (placement: Packed): it breaks no free 7g.80gb, as node-1 would",
+    ),
+    (
+        held(("4g-40gb", "node-3")),
+        "1g-10gb",
         [placed_class("1g-10gb", "Packed", "False ExtenderNotAsked")],
         "placement: Packed of 1g-10gb is not in effect: ExtenderNotAsked is why",
     ),

@@ -41,6 +41,8 @@ _METHODS: Final = {
     "delete": "DELETE",
     "deletecollection": "DELETE",
 }
+_NAMES: Final = {"mutatingadmissionpolicybindings": "graded-placement.gpu.kerf.dev"}
+"""The names that roles have, of resources of which it is not that of the controller."""
 _OF_COLLECTIONS: Final = frozenset({"list", "watch", "create", "deletecollection"})
 _BY_THE_SERVER: Final = "resourceclaims/driver"
 """No resource: the API server asks for it when it admits a status (KEP-4817). ``test_permissions`` has such writes."""
@@ -103,7 +105,7 @@ def _path(folder: str, right: Right) -> str:
     kind, _, subresource = resource.partition("/")
     if verb in _OF_COLLECTIONS and not subresource:
         return f"{folder}/{kind}"
-    return f"{folder}/{kind}/{CONTROLLER}/{subresource}".rstrip("/")  # a name that roles have
+    return f"{folder}/{kind}/{_NAMES.get(kind, CONTROLLER)}/{subresource}".rstrip("/")  # a name that roles have
 
 
 async def _is_allowed(client: Api, verb: str, path: str) -> bool:

@@ -23,6 +23,7 @@ RESOURCE: Final = "resource.k8s.io/v1"
 BEFORE_1_36: Final = ("1.34",)
 """The releases of ``tools/realcluster`` with ``v1`` in which the API server itself does not protect claims' status."""
 KERF: Final = "kerf.dev/v1alpha1"
+BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 
 
 def slice_of(node: str | None, driver: str = "gpu.kerf.dev", pool: str = "") -> Document:
@@ -267,6 +268,8 @@ CASES: Final = (
     # Everything else of the controller's.
     Case("controller", "list", f"/apis/{RESOURCE}/resourceclaims", CANNOT),
     Case("controller", "list", "/api/v1/nodes", ALLOWED),
+    Case("controller", "get", f"{BINDINGS}/any", CANNOT),
+    Case("controller", "list", BINDINGS, CANNOT),
     Case("controller", "list", "/api/v1/secrets", CANNOT),
     Case("controller", "list", "/api/v1/pods", CANNOT),
     Case("controller", "patch", f"/apis/{KERF}/resourceclasses/compiled", CANNOT, LABEL),

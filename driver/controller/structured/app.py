@@ -33,6 +33,7 @@ from kerf_dra.driver.controller.structured.discovery.reconciler import Discovery
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
 from kerf_dra.driver.controller.structured.extender_activity import ExtenderActivity
 from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
+from kerf_dra.driver.controller.structured.graded_placement import GradedPlacement
 from kerf_dra.driver.controller.structured.matching_devices import DevicePredicate
 from kerf_dra.driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from kerf_dra.driver.controller.structured.reconciler import ClassReconciler
@@ -97,6 +98,7 @@ class StructuredController:
         self._event_handlers = ClassEventHandlers(
             self._queue, caches, recount_s=settings.recount_s, settle_s=settings.settle_s
         )
+        self._grading = GradedPlacement(client)
         self._activity: ExtenderActivity | None = None
         if settings.extender is not None:
             self._activity = ExtenderActivity(client, settings.lease, now=lambda: datetime.now(UTC))
@@ -107,6 +109,7 @@ class StructuredController:
             families=families,
             described_types=lambda: self._fpga_status.device_types,
             compile_selector=_compile_selector,
+            grading=self._grading,
             extender=self._activity,
             events=self._events,
             now=lambda: datetime.now(UTC),
@@ -171,8 +174,10 @@ class StructuredController:
         """Work as the leader, without end."""
         with suppress(KerfError):  # tried again in every round
             await self._exchange_activity()  # so that no class is reported as it was before a scheduler asked
+        await self._grading.refresh()  # nor as without graded placement
         async with anyio.create_task_group() as group:
             group.start_soon(self._resync)
+            group.start_soon(self._follow_grading)
             group.start_soon(self._orphaned_slices.run)
             group.start_soon(self._fpga_status.run)
             group.start_soon(self._discovery.run)
@@ -210,6 +215,13 @@ class StructuredController:
         """Queue all classes if their placements are in effect from now on, or no longer. Raises ApiError."""
         if self._activity is not None and await self._activity.exchange():
             self._event_handlers.requeue_all()
+
+    async def _follow_grading(self) -> None:
+        """Queue all classes whenever graded placement is enabled or disabled, until cancelled."""
+        while True:
+            await anyio.sleep(self._settings.grading_check_s)
+            if await self._grading.refresh():
+                self._event_handlers.requeue_all()
 
     async def _resync(self) -> None:
         while True:

@@ -51,8 +51,15 @@ class PlacementFacts:
     """What can put a placement into effect."""
 
     extender: ExtenderState = ExtenderState.DISABLED
-    is_graded: bool = False
-    """Whether requests of the class get alternatives by the rank of placements, which prefers nodes by packing only."""
+    is_grading_enabled: bool = False
+    """Whether the policy of graded placement is in force in the cluster."""
+    has_label: bool = False
+    """Whether the DeviceClass has the label by which the policy finds it: packed partitions of one profile have it."""
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether requests of the class get alternatives by the rank of placements: that prefers nodes by packing."""
+        return self.is_grading_enabled and self.has_label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +91,11 @@ def judge_placement(placement: ClassPlacement | None, facts: PlacementFacts) -> 
     if placement == "Packed" and facts.is_graded:
         message = "requests of the class have alternatives, of which the scheduler prefers those that break least"
         return PlacementVerdict(status="True", reason="Graded", message=message)
-    return _judge_without_effect(facts.extender)
+    return _judge_without_effect(facts)
 
 
-def _judge_without_effect(extender: ExtenderState) -> PlacementVerdict:
+def _judge_without_effect(facts: PlacementFacts) -> PlacementVerdict:
+    extender = facts.extender
     if extender is ExtenderState.NOT_ASKED_LATELY:
         message = (
             "no scheduler has asked Kerf's extender in the last hour: none had a pod that fits on two nodes or more, "
@@ -100,5 +108,20 @@ def _judge_without_effect(extender: ExtenderState) -> PlacementVerdict:
             "nodes or more"
         )
         return PlacementVerdict(status="False", reason="ExtenderNotAsked", message=message)
-    message = f"not in effect: Kerf's extender is disabled: set extender.enabled of the chart, and {_CONFIG}"
+    message = f"not in effect: {_explain_disabled(facts)}, and {_CONFIG}"
     return PlacementVerdict(status="False", reason="ExtenderDisabled", message=message)
+
+
+def _explain_disabled(facts: PlacementFacts) -> str:
+    """Return what is disabled, and the values of the chart that the class needs one of."""
+    if facts.has_label:
+        return (
+            "Kerf's extender and graded placement are disabled: set gradedPlacement.enabled of the chart (Kubernetes "
+            "1.36 or later), or set extender.enabled"
+        )
+    if facts.is_grading_enabled:
+        return (
+            "Kerf's extender is disabled, and graded placement is only for exclusive GPU partitions of one profile "
+            "with placement: Packed: set extender.enabled of the chart"
+        )
+    return "Kerf's extender is disabled: set extender.enabled of the chart"

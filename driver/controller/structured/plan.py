@@ -29,8 +29,18 @@ from kerf_dra.api.kerf.v1alpha1 import GROUP, ResourceClass, ResourceClassObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 from kerf_dra.driver.controller.device_types import DeviceType
-from kerf_dra.driver.controller.structured.class_compiler import OWN_LABELS, CompiledClass, compile_class
-from kerf_dra.driver.controller.structured.placement_verdict import PlacementFacts, PlacementVerdict, judge_placement
+from kerf_dra.driver.controller.structured.class_compiler import (
+    OWN_LABELS,
+    PLACEMENT_LABEL,
+    CompiledClass,
+    compile_class,
+)
+from kerf_dra.driver.controller.structured.placement_verdict import (
+    ExtenderState,
+    PlacementFacts,
+    PlacementVerdict,
+    judge_placement,
+)
 from kerf_dra.driver.controller.structured.resource_names import DevicePluginVerdict, ResourceNames, judge_device_plugin
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.class_validation import FamilyNotInstalledError
@@ -64,8 +74,10 @@ class ClassSnapshot:
     """All device types that can exist."""
     resource_names: ResourceNames = ResourceNames()  # noqa: RUF009  (frozen)
     """The extended resources of the cluster's classes."""
-    placement: PlacementFacts = PlacementFacts()  # noqa: RUF009  (frozen)
-    """What can put the placement of the class into effect."""
+    extender: ExtenderState = ExtenderState.DISABLED
+    """Whether schedulers ask the scheduler extender."""
+    is_grading_enabled: bool = False
+    """Whether the policy of graded placement is in force in the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +144,18 @@ def plan_class(snapshot: ClassSnapshot, families: Mapping[str, Family]) -> Class
         refusal=None,
         action=chosen,
         device_plugin=judge_device_plugin(resource_class, snapshot.resource_names),
-        placement=_judge_placement(resource_class.spec, families, snapshot.placement),
+        placement=_judge_placement(resource_class.spec, families, _find_placement_facts(snapshot, compiled)),
+    )
+
+
+def _find_placement_facts(snapshot: ClassSnapshot, compiled: CompiledClass) -> PlacementFacts:
+    """Return what can put the placement into effect: a DeviceClass of another program counts as without the label."""
+    current = snapshot.device_class
+    is_ours = current is None or owns(snapshot.resource_class.metadata, current)
+    return PlacementFacts(
+        extender=snapshot.extender,
+        is_grading_enabled=snapshot.is_grading_enabled,
+        has_label=is_ours and PLACEMENT_LABEL in compiled.device_class.metadata.labels,
     )
 
 

@@ -15,13 +15,14 @@ from kerf_dra.driver.controller.device_types import DeviceType, known_device_typ
 from kerf_dra.driver.controller.structured.class_compiler import CompiledClass
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches
 from kerf_dra.driver.controller.structured.extender_activity import ExtenderActivity
+from kerf_dra.driver.controller.structured.graded_placement import GradedPlacement
 from kerf_dra.driver.controller.structured.matching_devices import (
     SelectorCompiler,
     count_matching_devices,
     explain_mismatch,
     find_unsupported,
 )
-from kerf_dra.driver.controller.structured.placement_verdict import ExtenderState, PlacementFacts
+from kerf_dra.driver.controller.structured.placement_verdict import ExtenderState
 from kerf_dra.driver.controller.structured.plan import ClassSnapshot, WriteRecord, plan_class
 from kerf_dra.driver.controller.structured.resource_names import ResourceNames, collect_resource_names, resource_of
 from kerf_dra.driver.controller.structured.status import (
@@ -68,15 +69,17 @@ class ClassReconciler:
         families: Mapping[str, Family],
         compile_selector: SelectorCompiler,
         described_types: Callable[[], frozenset[DeviceType]] = frozenset,
+        grading: GradedPlacement,
         extender: ExtenderActivity | None = None,
         events: EventRecorder,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        """``described_types`` returns the types of devices that administrators have described; ``extender`` is whether
-        schedulers ask the extender, None: it is disabled.
+        """``described_types`` returns the types of devices that administrators have described; ``grading`` is whether
+        graded placement is enabled; ``extender`` is whether schedulers ask the extender, None: it is disabled.
         """
         self._described_types = described_types
+        self._grading = grading
         self._extender = extender
         self._client = client
         self._device_classes = device_classes
@@ -111,7 +114,8 @@ class ClassReconciler:
             )
             if resource_of(held.spec)
             else ResourceNames(),
-            placement=PlacementFacts(extender=self._extender.state if self._extender else ExtenderState.DISABLED),
+            extender=self._extender.state if self._extender else ExtenderState.DISABLED,
+            is_grading_enabled=self._grading.is_enabled,
         )
         with _passes.time():
             await self._reconcile(snapshot)

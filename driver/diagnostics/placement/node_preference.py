@@ -1,8 +1,9 @@
 """Which node Kerf prefers for a pod in a snapshot, by the rule of the scheduler extender.
 
 A preference is in effect as far as the controller says so in the condition Placement of classes: where schedulers ask
-the extender for any class, they do so for all pods. A snapshot without such a condition, or without ResourceClasses,
-has none, and the scheduler's own scores decide, which are not known.
+the extender for any class, they do so for all pods. Classes that are only graded prefer nodes by three grades of the
+same rule; of the nodes of one grade the first by the rule stands for all. A snapshot without such a condition, or
+without ResourceClasses, has none, and the scheduler's own scores decide, which are not known.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,6 +69,10 @@ class ClusterPlacements:
         of_classes = [self.conditions.get(name) for name in placement.classes]
         is_each_true = all(each is not None and each.status == "True" for each in of_classes)
         return self.is_extender_active or (bool(of_classes) and is_each_true)
+
+    def is_graded(self, placement: PodPlacement) -> bool:
+        """Whether ``placement`` is in effect by the requests of its classes alone, which know three grades of nodes."""
+        return self.is_in_effect(placement) and not self.is_extender_active
 
     def explain(self, placement: PodPlacement) -> Iterator[str]:
         """Yield why nodes are not preferred as the classes of a pod ask for, if they are not."""

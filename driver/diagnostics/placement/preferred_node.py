@@ -44,12 +44,19 @@ def describe_preferred_node(
     placement = placements.of_pod(unallocated)
     yield from placements.explain(placement)
     if unallocated and placements.is_in_effect(placement):
-        yield from _describe(cluster, pod, unallocated, placement, fitting)
+        asked = f"placement: {placement.rule}" + (", in three grades" if placements.is_graded(placement) else "")
+        yield from _describe(cluster, pod, unallocated, placement, fitting, asked)
 
 
 def _describe(
-    cluster: ClusterIndex, pod: Pod, claims: Sequence[ResourceClaim], placement: PodPlacement, fitting: Sequence[str]
+    cluster: ClusterIndex,
+    pod: Pod,
+    claims: Sequence[ResourceClaim],
+    placement: PodPlacement,
+    fitting: Sequence[str],
+    asked: str,
 ) -> Iterator[str]:
+    """Yield the preferred node and why; ``asked`` is the preference in words."""
     node = pod.spec.node_name
     candidates = fitting or [
         each.metadata.name for each in cluster.nodes if node and explain_filter(pod, claims, each) is None
@@ -59,7 +66,6 @@ def _describe(
         return  # there is no choice
     best = [name for each in ranked if each.rank == ranked[0].rank for name in each.nodes]
     others = [each for each in ranked if each.rank != ranked[0].rank][:_COMPARED]
-    asked = f"placement: {placement.rule}"
     if not others:
         yield f"all {len(best)} nodes on which it fits are equally good ({asked}): the scheduler's own scores decide"
         return

@@ -1,7 +1,8 @@
 """Whether anything puts the placements into effect that ResourceClasses ask for.
 
-The controller knows whether schedulers ask its extender, and says so in the condition Placement of each class. Its
-metrics and its Lease are not read: the condition is what everyone sees.
+The controller knows whether schedulers ask its extender and whether graded placement is enabled, and says so in the
+condition Placement of each class. Its metrics, its Lease and the policy are not read: the condition is what everyone
+sees.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from kerf_dra.driver.diagnostics.preflight.results import CheckResult, ok, warni
 from kerf_dra.driver.placement.class_placement import read_placement
 
 CHECK: Final = "class-placements"
-_PAGE: Final = "docs/placement.md says how to switch the scheduler extender on; or omit placement"
+_PAGE: Final = "docs/placement.md says how to put it into effect; or omit placement"
 
 
 def check_class_placements(classes: Iterable[ResourceClassObject], *, is_classic: bool) -> Iterator[CheckResult]:

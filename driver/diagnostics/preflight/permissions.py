@@ -14,6 +14,8 @@ CONTROLLER: Final = "kerf-controller"
 PLUGIN: Final = "kerf-kubelet-plugin"
 """The service accounts of ``deploy/manifests``."""
 _CHECK: Final = "permissions"
+_BINDING: Final = "graded-placement.gpu.kerf.dev"
+"""The binding of ``deploy/graded-placement``."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,6 +56,7 @@ def controller_permissions(namespace: str, lease: str = CONTROLLER, *, is_classi
         *_rules("resource.k8s.io", {"deviceclasses": "list watch create patch"}),
         *_rules("resource.k8s.io", {"resourceslices": "list watch create patch delete"}),
         *_rules("", {"nodes": "get list watch"}),
+        *_rules("admissionregistration.k8s.io", {"mutatingadmissionpolicybindings": "get"}, name=_BINDING),
         *_rules("coordination.k8s.io", {"leases": "create"}, namespace=namespace),
         *_rules("coordination.k8s.io", {"leases": "get update"}, namespace=namespace, name=lease),
         *_rules("", {"events": "create patch"}, namespace="default"),

@@ -20,6 +20,7 @@ from kerf_dra.driver.cel.compile import compile_selector
 from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches
 from kerf_dra.driver.controller.structured.extender_activity import ExtenderActivity
+from kerf_dra.driver.controller.structured.graded_placement import GradedPlacement
 from kerf_dra.driver.controller.structured.reconciler import ClassReconciler
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kube.assume_cache import AssumeCache
@@ -27,6 +28,7 @@ from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kube.http.client import PatchType
 from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
 from kerf_dra.driver.kube.store import ObjectChange, Store
+from tests.controller.structured.binding_server import BindingServer
 
 DEVICE_CLASSES: Final = KINDS.device_classes
 FAMILIES: Final = {family.name: family for family in BUILT_IN}
@@ -61,6 +63,7 @@ class Cluster:
     events: list[tuple[str, str, str, str]] = field(default_factory=list)
     seconds: float = 0.0
     """Time since START."""
+    bindings: BindingServer = field(default_factory=BindingServer)
     extender: ExtenderActivity | None = None
     """Whether schedulers ask the scheduler extender; None: it is disabled."""
 
@@ -71,6 +74,7 @@ class Cluster:
         self._device_classes: Store[DeviceClass] = Store()
         self._nodes: Store[Node] = Store()
         self.published = DeviceGroupIndex(BUILT_IN)
+        self.grading = GradedPlacement(self.bindings)
         self.reconciler = self.new_reconciler()
 
     def new_reconciler(self) -> ClassReconciler:
@@ -87,6 +91,7 @@ class Cluster:
             self._caches,
             families=FAMILIES,
             compile_selector=lambda expression: compile_selector(expression).matches,
+            grading=self.grading,
             extender=self.extender,
             events=self,
             now=lambda: START + timedelta(seconds=self.seconds),

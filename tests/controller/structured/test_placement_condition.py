@@ -60,6 +60,69 @@ async def test_a_class_that_asks_for_nothing_says_that_it_is_packed_while_schedu
     assert "Placement" not in verdicts(cluster, "silent")
 
 
+SMALL: dict[str, Any] = {"device": "gpu", "profile": "1g.10gb", "placement": "Packed"}
+
+
+async def test_a_class_follows_what_becomes_of_graded_placement() -> None:
+    cluster, _ = build(is_enabled=False)
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Placement"] == "False ExtenderDisabled"
+    assert "gradedPlacement.enabled" in cluster.condition("small", "Placement").message
+    cluster.bindings.exists = True
+    assert await cluster.grading.refresh()
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Placement"] == "True Graded"
+    assert await cluster.settle("small") == [], "it is written once"
+    cluster.bindings.exists = False
+    assert await cluster.grading.refresh()
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Placement"] == "False ExtenderDisabled"
+
+
+async def test_a_class_that_is_graded_from_the_start_is_never_reported_as_without_effect() -> None:
+    cluster, _ = build(is_enabled=False)
+    cluster.bindings.exists = True
+    await cluster.grading.refresh()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Placement"] == "True Graded"
+    assert not [event for event in cluster.events if event[1] == "Warning" and "xtender" in event[2]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"placement": "Spread"},
+        {"profile": None, "minimum": {"memory": "9Gi"}},
+        {"allocation": "Shared"},
+        {"profile": None, "cut": "Whole"},
+        {"device": "fpga", "profile": None, "function": "resnet50"},
+    ],
+)
+async def test_a_class_whose_requests_the_policy_leaves_alone_is_not_graded(change: dict[str, Any]) -> None:
+    """The policy finds DeviceClasses by their label, which these do not get."""
+    cluster, _ = build(is_enabled=False)
+    cluster.bindings.exists = True
+    await cluster.grading.refresh()
+    cluster.put_class("other", {key: value for key, value in (SMALL | change).items() if value is not None})
+    await cluster.settle("other")
+    assert verdicts(cluster, "other")["Accepted"].startswith("True")
+    assert verdicts(cluster, "other")["Placement"] == "False ExtenderDisabled"
+    assert "graded placement is only for" in cluster.condition("other", "Placement").message
+
+
+async def test_a_class_whose_name_another_programs_device_class_has_is_not_graded() -> None:
+    cluster, _ = build(is_enabled=False)
+    cluster.bindings.exists = True
+    await cluster.grading.refresh()
+    cluster.put_device_class("small", spec={})
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Ready"] == "False NameTaken"
+    assert verdicts(cluster, "small")["Placement"] == "False ExtenderDisabled"
+
+
 @pytest.mark.parametrize(
     "spec", [{"device": "gpu", "cut": "Monitor"}, {"device": "shared"}, {"device": "gpu", "placement": "packed"}]
 )

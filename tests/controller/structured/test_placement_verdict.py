@@ -25,7 +25,7 @@ CASES: list[tuple[ClassPlacement | None, ExtenderState, bool, str, str]] = [
     ("Packed", OFF, True, "True Graded", "have alternatives"),
     ("Packed", NEVER, True, "True Graded", "have alternatives"),
     ("Packed", LONG_AGO, True, "True Graded", "have alternatives"),
-    ("Spread", OFF, True, "False ExtenderDisabled", "set extender.enabled of the chart"),
+    ("Spread", OFF, True, "False ExtenderDisabled", "graded placement is only for exclusive GPU partitions"),
     ("Packed", OFF, False, "False ExtenderDisabled", "set extender.enabled of the chart"),
     ("Packed", NEVER, False, "False ExtenderNotAsked", "`kerf placement config`"),
     ("Spread", NEVER, True, "False ExtenderNotAsked", "once a pod fits on two nodes or more"),
@@ -39,7 +39,9 @@ CASES: list[tuple[ClassPlacement | None, ExtenderState, bool, str, str]] = [
 def test_a_class_that_asks_for_a_placement_learns_whether_it_is_in_effect_and_what_to_do(
     placement: ClassPlacement | None, extender: ExtenderState, is_graded: bool, expected: str, message: str
 ) -> None:
-    verdict = judge_placement(placement, PlacementFacts(extender=extender, is_graded=is_graded))
+    has_label = is_graded and placement == "Packed"
+    facts = PlacementFacts(extender=extender, is_grading_enabled=is_graded, has_label=has_label)
+    verdict = judge_placement(placement, facts)
     assert verdict is not None
     assert f"{verdict.status} {verdict.reason}" == expected
     assert message in verdict.message
@@ -51,7 +53,16 @@ def test_a_class_that_asks_for_a_placement_learns_whether_it_is_in_effect_and_wh
 def test_a_class_that_asks_for_nothing_has_no_condition_until_a_scheduler_asks(
     extender: ExtenderState, is_graded: bool
 ) -> None:
-    assert judge_placement(None, PlacementFacts(extender=extender, is_graded=is_graded)) is None
+    facts = PlacementFacts(extender=extender, is_grading_enabled=is_graded, has_label=is_graded)
+    assert judge_placement(None, facts) is None
+
+
+def test_a_class_that_graded_placement_is_for_learns_of_both_ways() -> None:
+    verdict = judge_placement("Packed", PlacementFacts(has_label=True))
+    assert verdict is not None
+    assert (verdict.status, verdict.reason) == ("False", "ExtenderDisabled")
+    assert "set gradedPlacement.enabled" in verdict.message
+    assert "set extender.enabled, and give kube-scheduler" in verdict.message
 
 
 def test_diagnostics_know_the_condition_by_its_reason() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kerf_dra.api.model.devices import DeviceTaintSelector
+from kerf_dra.driver.controller.structured.placement_verdict import PlacementFacts, judge_placement
 from kerf_dra.driver.diagnostics.preflight.cluster import (
     CLASSIC_KINDS,
     ClusterFacts,
@@ -79,6 +80,17 @@ def test_a_placement_that_is_in_effect_or_that_no_class_asks_for_is_no_complaint
     report = check_cluster(replace(CLUSTER, classes=(placed_class(asked, status),)))
     assert not complaints(report)
     assert [result.message for result in report.results if result.check == "class-placements"] == [expected]
+
+
+def test_a_graded_class_is_no_complaint() -> None:
+    verdict = judge_placement("Packed", PlacementFacts(is_grading_enabled=True, has_label=True))
+    assert verdict is not None
+    report = check_cluster(replace(CLUSTER, classes=(placed_class("Packed", verdict.status, verdict.message),)))
+    assert not complaints(report)
+    [said] = [result.message for result in report.results if result.check == "class-placements"]
+    assert said.endswith(
+        "requests of the class have alternatives, of which the scheduler prefers those that break least"
+    )
 
 
 def test_where_drivers_allocate_no_placement_has_an_effect() -> None:
