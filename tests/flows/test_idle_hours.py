@@ -127,6 +127,29 @@ async def test_every_class_is_reconciled_again_every_ten_minutes() -> None:
     assert len(reconciled) == pytest.approx(HOUR_S / settings.resync_s, abs=1)
 
 
+async def test_whether_graded_placement_is_enabled_is_read_every_half_minute_and_news_queue_every_class() -> None:
+    settings, server = ControllerSettings(identity="one"), MemoryServer()
+    controller = StructuredController(server.client(), FEATURES, settings, {GPU.name: GPU})
+    for name in ("small", "large"):
+        controller._resource_classes.store.put(ResourceClassObject(metadata=ObjectMeta(name=name)))
+    reconciled: list[str] = []
+
+    async def reconcile(name: str) -> None:
+        reconciled.append(name)
+
+    async def run() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(controller._follow_grading)
+            await controller._queue.run(reconcile, workers=1)
+
+    await pass_hour(run)
+    assert len(server.requests) == pytest.approx(HOUR_S / settings.grading_check_s, abs=1)
+    assert reconciled == []
+    server.put("mutatingadmissionpolicybindings", {"metadata": {"name": "graded-placement.gpu.kerf.dev"}})
+    await pass_hour(run)
+    assert sorted(reconciled) == ["large", "small"]
+
+
 async def test_a_stand_in_of_the_kubelet_reports_that_its_node_is_ready_every_ten_seconds(tmp_path: Path) -> None:
     server = MemoryServer()
     server.put("nodes", {"metadata": {"name": "n"}})

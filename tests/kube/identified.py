@@ -18,6 +18,7 @@ KINDS = {
     "gpuclaimparameters": "GpuClaimParameters",
     "gpuclassparameters": "GpuClassParameters",
     "leases": "Lease",
+    "mutatingadmissionpolicybindings": "MutatingAdmissionPolicyBinding",
     "namespaces": "Namespace",
     "nodeinventories": "NodeInventory",
     "nodes": "Node",

@@ -28,7 +28,7 @@ from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kube.http.client import PatchType
 from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
 from kerf_dra.driver.kube.store import ObjectChange, Store
-from tests.controller.structured.binding_server import BindingServer
+from tests.controller.structured.admission_server import BindingServer
 
 DEVICE_CLASSES: Final = KINDS.device_classes
 FAMILIES: Final = {family.name: family for family in BUILT_IN}

@@ -18,7 +18,7 @@ from kerf_dra.driver.kube.http.errors import (
     UnexpectedAnswerError,
     UnreachableError,
 )
-from tests.controller.structured.binding_server import BindingServer
+from tests.controller.structured.admission_server import BindingServer
 
 POLICY = Path(__file__).parents[3] / "deploy" / "graded-placement" / "policy.yaml"
 NOT_SERVED = NotFoundError("GET", 404, "", "404 page not found")
