@@ -109,6 +109,22 @@ async def test_a_claim_is_rewritten_and_its_pod_runs_where_its_partition_takes_l
 
 
 @pytest.mark.usefixtures("policy")
+async def test_classes_that_the_policy_finds_say_so_with_the_role_of_deploy(api: Api, namespace: Namespace) -> None:
+    """The controller may read the binding of this name only."""
+    small, spread = await packed_class(namespace, "1g.10gb"), await packed_class(namespace, "1g.10gb", "Spread")
+
+    async def reasons() -> Sequence[str]:
+        held = [await api.get("kerf.dev/v1alpha1", "ResourceClass", name) for name in (small, spread)]
+        conditions = [one for each in held for one in each.get("status", {}).get("conditions", ())]
+        return [one["reason"] for one in conditions if one["type"] == "Placement"]
+
+    async def is_said() -> bool:
+        return await reasons() == ["Graded", "ExtenderDisabled"]
+
+    await eventually("the classes say what is in effect", is_said, but=reasons)
+
+
+@pytest.mark.usefixtures("policy")
 async def test_each_device_of_a_count_satisfies_the_rank_and_a_constraint_holds_over_all_alternatives(
     namespace: Namespace,
 ) -> None:
