@@ -149,7 +149,17 @@ def test_generated_templates_are_up_to_date(tmp_path: Path) -> None:
 
 
 def test_every_manifest_is_of_the_chart() -> None:
-    folders = ("manifests", "nvidia", "fpga", "intel", "discovered", "early-loading", "classic", "crds")
+    folders = (
+        "manifests",
+        "nvidia",
+        "fpga",
+        "intel",
+        "discovered",
+        "early-loading",
+        "classic",
+        "crds",
+        "graded-placement",
+    )
     found = {f"{folder}/{path.name}" for folder in folders for path in (ROOT / "deploy" / folder).glob("*.yaml")}
     assert found == {*MANIFESTS}
 

@@ -40,6 +40,7 @@ _KUBECTL: Final = "tests/contract/test_kubectl.py"
 _QUESTIONS: Final = "tests/flows/test_diagnostics.py"
 _NPU: Final = "tests/testing/test_npu_programs.py"
 _QUOTA: Final = "tests/e2e/test_quota.py"
+_GRADED: Final = "tests/e2e/test_graded_placement.py"
 _FPGA: Final = "tests/cli/test_fpga.py"
 _FOLDERS: Final = "test_directories_of_dfx_mgr_say_what_to_write_into_their_documents"
 _SIGNATURES: Final = "tests/kubeletplugin/backends/fpga/images/test_fetched_images.py"
@@ -98,9 +99,10 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
         "tests/oracle/helm/test_helm.py"
         "::test_graded_placement_is_off_unless_a_value_says_so_and_kubernetes_has_the_kind_of_policy"
     ),
-    "kubectl apply -f deploy/graded-placement": (
-        "tests/e2e/test_graded_placement.py::test_a_claim_is_rewritten_and_its_pod_runs_where_its_partition_takes_least"
-    ),
+    'kubectl patch resourceclass gpu-small --type merge -p \'{"spec": {"placement": "Packed"}}\'': _GRADED,
+    (
+        "kubectl get resourceclass gpu-small -o jsonpath='{.status.conditions[?(@.type==\"Placement\")].message}'"
+    ): _GRADED,
     "kerf placement config > extender.yaml": (
         "tests/cli/test_placement.py::test_the_fragment_has_the_address_and_the_certificates_of_the_cluster"
     ),
@@ -171,10 +173,14 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
 PAGES_RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "docs/another-driver.md": "tests/oracle/drivers/test_drivers_in_go.py",
     "docs/install.md": "tests/installation/test_installation.py",
+    "docs/sanity.md": "tests/sanity/test_command.py",
     "docs/metrics.md": "tests/cli/test_documented_commands.py::test_the_alerts_become_an_object_of_the_operator",
 }
 """Pages whose blocks belong together, with the tests that go that way."""
 NOT_RUN: Final[Mapping[str, str]] = {
+    "export OPCUA_DISCOVERY_URL=\"$(env | sed -n 's/^OPCUA_DISCOVERY_URL_[0-9A-F]\\{6\\}=//p')\"": (
+        "needs a container with a device; the variable is that of tests/attack/test_node_tokens.py"
+    ),
     "make test": "it runs this test",
     "make gpu": "needs a card; on the stand-in `make test` runs tests/gpu",
     "KERF_GPU_DRIVER_ROOT=/run/nvidia/driver make gpu": "needs a card",

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from kerf_dra.api.model.devices import CounterSet, Device, SliceContent
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, Handle, HealthState
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
@@ -129,8 +131,12 @@ async def read_facts(made: Machine) -> Facts:
     async with made.kubelet.watching_health() as report:
         health = frozenset((one.device.device_name, one.health) for one in (await report()).devices)
     reasons = frozenset(reason for about, _, reason, _ in made.cluster.reported if about == "Node")
+    devices = {  # but for the rank, which changes with claims as the order does
+        name: replace(device, attributes={key: each for key, each in device.attributes.items() if key != "lossRank"})
+        for name, device in published(made).items()
+    }
     return Facts(
-        devices=published(made),
+        devices=devices,
         counters={counters.name: counters for one in contents(made) for counters in one.shared_counters},
         health=health,
         events=reasons - {"CardFree", "CardsDiscovered"},

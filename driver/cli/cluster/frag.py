@@ -92,8 +92,8 @@ def _lines(cluster: ClusterIndex, found: FragmentationReport, most: int) -> Iter
         yield format_table(("MODEL", "SIZE", "FREE", "OF"), rows)
         yield ""
         yield from _cards(answer.cards, most)
-        yield from _drawn_cards(cluster, _select_shown(found.cards, most))
         yield from _packing(answer)
+        yield from _drawn_cards(cluster, _select_shown(found.cards, most))
     for advice in answer.advice:
         yield ""
         yield from _advice(advice)

@@ -32,8 +32,8 @@ class DiscoveredHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     """The id that the discovery handler gave it."""
     variables: dict[str, str] = {}
     """Those of the configuration."""
-    properties: dict[str, str] = {}
-    """Those of the device."""
+    properties: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Those of the device; unset: there are none, or an earlier version has them among the variables."""
     mounts: tuple[DeviceMount, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
 
@@ -46,7 +46,7 @@ def build_handle(one: FoundDevice) -> DiscoveredHandle:
         digest=one.digest,
         id=found.device_id,
         variables=configuration.broker_properties,
-        properties=found.properties,
+        properties=found.properties or msgspec.UNSET,
         mounts=(*configuration.mounts, *found.mounts),
         device_nodes=found.device_nodes,
     )
@@ -80,6 +80,6 @@ def _build_variables(handle: DiscoveredHandle) -> dict[str, str]:
     """Return the variables by name. What the device says of itself goes before what its configuration says of all
     devices, but no property takes the place of a name that the administrator chose.
     """
-    said = {**handle.variables, **handle.properties}
+    said = {**handle.variables, **(handle.properties or {})}
     suffixed = {name_variable(name, handle.digest): value for name, value in said.items()}
     return suffixed | handle.variables | {name_variable("KERF_DEVICE", handle.device): handle.id}
