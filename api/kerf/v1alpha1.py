@@ -346,6 +346,8 @@ PLACEMENT: Final = "Placement"
 """The condition that says whether the placement of a class is in effect."""
 EXTENDER_ACTIVE: Final = "ExtenderActive"
 """The reason of this condition if schedulers ask Kerf's extender: it then prefers nodes for all pods with devices."""
+GRADED: Final = "Graded"
+"""The reason of this condition if requests of the class have alternatives: nodes are preferred for its own pods."""
 
 
 def config_to_parameters(config: DeviceConfigBase) -> JsonObject:

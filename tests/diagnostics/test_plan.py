@@ -426,6 +426,20 @@ def test_a_class_of_the_documents_is_planned_with_its_placement_instead_of_the_c
 
 
 @pytest.mark.parametrize(
+    "held", [placed_class("1g-10gb", "Packed", "True Graded"), placed_class("1g-10gb", "None", "True NoPreference")]
+)
+def test_what_puts_a_classs_placement_into_effect_says_nothing_of_another_one_that_is_planned(
+    held: ResourceClassObject,
+) -> None:
+    """A plan that changed Packed to Spread showed claims spread over nodes by grades, which know packing only."""
+    spec = {"device": "gpu", "profile": "1g.10gb", "placement": "Spread"}
+    mine = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": "1g-10gb"}, "spec": spec}
+    answer = plan_documents(half_used(held), mine, *SMALL, copies=3)
+    assert [(each.node, each.placement) for each in answer.placed] == [("node-1", "")] * 3
+    assert any("placement: Spread of 1g-10gb is not in effect: the controller has not" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize(
     ("classes", "said"),
     [
         (
@@ -435,8 +449,8 @@ def test_a_class_of_the_documents_is_planned_with_its_placement_instead_of_the_c
         (
             [placed_class("1g-10gb", "Spread", "")],
             (
-                "Pod default/p: placement: Spread of 1g-10gb is not in effect: the controller has not said that a "
-                "scheduler asks for it"
+                "Pod default/p: placement: Spread of 1g-10gb is not in effect: the controller has not said that "
+                "anything puts it into effect"
             ),
         ),
         ([placed_class("1g-10gb", "None", "True NoPreference")], None),

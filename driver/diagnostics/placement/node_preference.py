@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kerf_dra.api.kerf.v1alpha1 import EXTENDER_ACTIVE, PLACEMENT, ClassPlacement, ResourceClassObject
+from kerf_dra.api.kerf.v1alpha1 import EXTENDER_ACTIVE, GRADED, PLACEMENT, ClassPlacement, ResourceClassObject
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.metadata import Condition
 from kerf_dra.driver.allocation import ClusterAllocator
@@ -64,15 +64,16 @@ class ClusterPlacements:
 
     def is_in_effect(self, placement: PodPlacement) -> bool:
         """Whether nodes are preferred by ``placement``: by the extender, or by the requests of its classes."""
-        if placement.rule == "None":
-            return False
-        of_classes = [self.conditions.get(name) for name in placement.classes]
-        is_each_true = all(each is not None and each.status == "True" for each in of_classes)
-        return self.is_extender_active or (bool(of_classes) and is_each_true)
+        return placement.rule != "None" and (self.is_extender_active or self.is_graded(placement))
 
     def is_graded(self, placement: PodPlacement) -> bool:
-        """Whether ``placement`` is in effect by the requests of its classes alone, which know three grades of nodes."""
-        return self.is_in_effect(placement) and not self.is_extender_active
+        """Whether nodes are preferred by the requests of its classes alone, which know three grades of nodes.
+
+        Grades are those of packing, and a class of the cluster may be planned with another placement than it has there.
+        """
+        of_classes = [self.conditions.get(name) for name in placement.classes]
+        is_each_graded = all(each is not None and (each.status, each.reason) == ("True", GRADED) for each in of_classes)
+        return not self.is_extender_active and placement.rule == "Packed" and bool(of_classes) and is_each_graded
 
     def explain(self, placement: PodPlacement) -> Iterator[str]:
         """Yield why nodes are not preferred as the classes of a pod ask for, if they are not."""
@@ -80,8 +81,11 @@ class ClusterPlacements:
         if placement.is_contradictory:
             yield f"the classes {names} ask for different placements, so no node is preferred"
         elif placement.classes and placement.rule != "None" and not self.is_in_effect(placement):
-            said = next((each.message for name in placement.classes if (each := self.conditions.get(name))), "")
-            why = said.removeprefix("not in effect: ") or "the controller has not said that a scheduler asks for it"
+            of_classes = (self.conditions.get(name) for name in placement.classes)
+            said = next((each.message for each in of_classes if each is not None and each.status != "True"), "")
+            why = (
+                said.removeprefix("not in effect: ") or "the controller has not said that anything puts it into effect"
+            )
             yield f"placement: {placement.rule} of {names} is not in effect: {why}"
 
 
