@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal
 
-from kerf_dra.api.kerf.v1alpha1 import GRADED, ClassPlacement
+from kerf_dra.api.kerf.v1alpha1 import ClassPlacement
 
 LATELY: Final = timedelta(hours=1)
 """How long a request of a scheduler counts: in a cluster with CronJobs, or with pods that come and go, there is one in
@@ -90,7 +90,7 @@ def judge_placement(placement: ClassPlacement | None, facts: PlacementFacts) -> 
         return None
     if placement == "Packed" and facts.is_graded:
         message = "requests of the class have alternatives, of which the scheduler prefers those that break least"
-        return PlacementVerdict(status="True", reason=GRADED, message=message)
+        return PlacementVerdict(status="True", reason="Graded", message=message)
     return _judge_without_effect(facts)
 
 

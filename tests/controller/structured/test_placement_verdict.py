@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kerf_dra.api.kerf.v1alpha1 import EXTENDER_ACTIVE, ClassPlacement
+from kerf_dra.api.kerf.v1alpha1 import EXTENDER_ACTIVE, GRADED, ClassPlacement
 from kerf_dra.driver.controller.structured.placement_verdict import (
     LATELY,
     ExtenderState,
@@ -66,6 +66,9 @@ def test_a_class_that_graded_placement_is_for_learns_of_both_ways() -> None:
 
 
 def test_diagnostics_know_the_condition_by_its_reason() -> None:
+    graded = judge_placement("Packed", PlacementFacts(is_grading_enabled=True, has_label=True))
+    assert graded is not None
+    assert graded.reason == GRADED
     verdict = judge_placement(None, PlacementFacts(extender=ASKED))
     assert verdict is not None
     assert verdict.reason == EXTENDER_ACTIVE
