@@ -87,6 +87,20 @@ def test_an_attribute_of_a_constraint_that_no_device_has_is_named(name: str, sai
     assert answer.message == f"claim default/c, spec.devices.constraints[0].matchAttribute: {said}"
 
 
+def test_of_several_drivers_that_have_an_attribute_the_one_that_is_named_is_meant() -> None:
+    """Another driver's was suggested in most runs, by the order of a set."""
+    now = gpu_cluster()
+    others = [
+        replace(one, spec=replace(one.spec, driver=f"{letter}.example.com", pool=replace(one.spec.pool, name=letter)))
+        for letter in "abcdefgh"
+        for one in now.slices
+    ]
+    pair = claim("c", request("r", "any", count=2), constraints=(DeviceConstraint(match_attribute="gpu.kerf.dev/uid"),))
+    now = replace(now, classes=(device_class("any", DRIVER),), claims=(pair,), slices=(*now.slices, *others))
+    answer = explain_claim(ClusterIndex(now), ObjectRef("default", "c"))
+    assert answer.message.endswith("; did you mean gpu.kerf.dev/uuid?")
+
+
 def test_a_plan_names_it_too() -> None:
     cluster = ClusterIndex(replace(gpu_cluster(), classes=(device_class("any", DRIVER),)))
     template = {

@@ -167,7 +167,11 @@ def find_unknown_constraints(cluster: ClusterIndex, claims: Sequence[ResourceCla
             domain, _, short = name.rpartition("/")
             if Read("attributes", domain, short) in published:
                 continue
-            by_id = {read.id or "": f"{read.domain}/{read.id}" for read in published if read.map == "attributes"}
+            by_id = {  # of several drivers that have an attribute the one that is named comes last, and counts
+                read.id or "": f"{read.domain}/{read.id}"
+                for read in sorted(published, key=lambda known: (known.domain == domain, known.domain))
+                if read.map == "attributes"
+            }
             near = get_close_matches(short, sorted(by_id), n=1, cutoff=_ALIKE)
             meant = f"; did you mean {by_id[near[0]]}?" if near else ""
             where = f"claim {claim.ref}, spec.devices.constraints[{index}].{kind}"
@@ -203,7 +207,7 @@ def _selectors(
 
 def _suggest(read: Read, published: Collection[Read]) -> str:
     """Return what is meant: the most similar name of the most similar domain, or the same name of any domain."""
-    domain = get_close_matches(read.domain, {known.domain for known in published}, n=1)
+    domain = get_close_matches(read.domain, sorted({known.domain for known in published}), n=1)
     by_id = {
         known.id or "": known
         for known in sorted(published, key=lambda known: known.map == read.map)
