@@ -44,7 +44,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "For administrators": {
         "check": "Check whether a cluster or a node has what Kerf needs, and say what to do.",
         "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
-        "sanity": "Test the kubelet plugin of a DRA driver, whoever wrote it, at its sockets.",
+        "sanity": "Test the kubelet plugin of any DRA driver at its sockets.",
         "placement": "Have kube-scheduler prefer the nodes where a pod's partitions take least from others.",
         "gather": "Write what why, plan and frag read to one file.",
         "devices": "Show what this node's backends see and what would be published.",

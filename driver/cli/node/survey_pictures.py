@@ -1,4 +1,4 @@
-"""Pictures of a node's cards as its backends survey them: what is on each card now, whoever made it. Pure.
+"""Pictures of a node's cards as its backends survey them: what is on each card now, made by Kerf or not. Pure.
 
 Slices and claims do not say what other programs hold; a survey does, and the records of the plugin say for which claim
 or extended resource a partition was made.
