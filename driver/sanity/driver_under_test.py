@@ -178,18 +178,17 @@ class DriverUnderTest:
             raise CallError(f"{path} is no socket")
         options = (("grpc.max_receive_message_length", _MOST_BYTES),)
         async with grpc.aio.insecure_channel(f"unix:{path}", options=options) as channel:
-            stub = channel.unary_unary(
-                method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
-            )
+            stub = channel.unary_unary(method.path, request_serializer=method.encode_request)
             try:
-                response: ResponseT = await stub(request, timeout=timeout_s)
+                return method.decode_response(
+                    await stub(request, timeout=timeout_s)
+                )  # grpc.aio hides errors of its own
             except grpc.aio.AioRpcError as error:
                 is_answer = error.code() not in _NO_ANSWER
                 kind = RefusedCallError if is_answer else CallError
                 raise kind(f"{method.name}: {error.code().name}: {error.details()}") from error
             except DecodeError as error:
                 raise CallError(f"{method.name}: the answer is no such message: {error}") from error
-            return response
 
 
 def _are_complete(slices: Sequence[ResourceSlice]) -> bool:
