@@ -22,6 +22,7 @@ from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PrepareOutcome
 from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
 from kerf_dra.cdi.cache import read_file
+from kerf_dra.driver.runtime.unary_call import call_unary
 from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
 from kerf_dra.driver.sanity.driver_process import DriverProcess, ProcessError
 
@@ -178,11 +179,8 @@ class DriverUnderTest:
             raise CallError(f"{path} is no socket")
         options = (("grpc.max_receive_message_length", _MOST_BYTES),)
         async with grpc.aio.insecure_channel(f"unix:{path}", options=options) as channel:
-            stub = channel.unary_unary(method.path, request_serializer=method.encode_request)
             try:
-                return method.decode_response(
-                    await stub(request, timeout=timeout_s)
-                )  # grpc.aio hides errors of its own
+                return await call_unary(channel, method, request, timeout_s)
             except grpc.aio.AioRpcError as error:
                 is_answer = error.code() not in _NO_ANSWER
                 kind = RefusedCallError if is_answer else CallError

@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,14 +87,7 @@ async def test_an_answer_larger_than_a_kubelet_reads_fails_the_row() -> None:
 
 
 async def test_an_answer_that_is_another_message_fails_the_row() -> None:
-    method = GET_INFO.__class__(
-        service=GET_INFO.service,
-        name=GET_INFO.name,
-        encode_request=GET_INFO.encode_request,
-        decode_request=GET_INFO.decode_request,
-        encode_response=lambda _: b"\xff" * 16,
-        decode_response=GET_INFO.decode_response,
-    )
+    method = replace(GET_INFO, encode_response=lambda _: b"\xff" * 16)
 
     async def answer(_: None) -> PluginInfo:
         return PluginInfo(name=DRIVER, endpoint="/", supported_versions=())

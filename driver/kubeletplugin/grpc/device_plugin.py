@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from kerf_dra.api.deviceplugin.v1beta1 import (
     ALLOCATE,
@@ -38,6 +39,7 @@ from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError
 from kerf_dra.driver.kubeletplugin.grpc.server import Handler, Handlers, SocketError, serving_at, stream, was_removed
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.unary_call import call_unary
 
 OPTIONS: Final = DevicePluginOptions(pre_start_required=True, preferred_allocation=True)
 """PreStartContainer is needed after a reboot: nothing else is called before containers start again."""
@@ -154,7 +156,7 @@ class ResourceServer:
                 finally:
                     self._closed.set()
                     self._handler.changed.notify()  # streams end: a server cannot stop while one goes on
-        except (SocketError, grpc.aio.AioRpcError) as error:
+        except (SocketError, grpc.aio.AioRpcError, DecodeError) as error:
             reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
             _log.warning("the kubelet has not registered %s, will try again: %s", self._resource, reason)
             return False
@@ -163,12 +165,7 @@ class ResourceServer:
     async def _register(self) -> None:
         registration = Registration(endpoint=self.socket.name, resource=self._resource, options=OPTIONS)
         async with grpc.aio.insecure_channel(f"unix:{self._kubelet_socket}") as channel:
-            call = channel.unary_unary(
-                REGISTER.path,
-                request_serializer=REGISTER.encode_request,
-                response_deserializer=REGISTER.decode_response,
-            )
-            await call(registration, timeout=REGISTER_TIMEOUT_S)
+            await call_unary(channel, REGISTER, registration, REGISTER_TIMEOUT_S)
         _log.info("the kubelet has registered %s", self._resource)
 
     async def _wait_until_stale(self, kubelet: _SocketIdentity) -> None:

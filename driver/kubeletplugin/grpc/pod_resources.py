@@ -7,9 +7,11 @@ from typing import Final
 import anyio
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from kerf_dra.api.errors import TransientError
 from kerf_dra.api.podresources.v1 import LIST, ClaimUse, DeviceUse, PodUses
+from kerf_dra.driver.runtime.unary_call import call_unary
 
 TIMEOUT_S: Final = 10.0
 """Limit of one call: the kubelet answers from memory, in milliseconds."""
@@ -48,12 +50,10 @@ class PodResourcesClient:
         except OSError as error:
             raise PodResourcesError(f"cannot see whether {self._socket.parent} is there: {error.strerror}") from error
         async with grpc.aio.insecure_channel(f"unix:{self._socket}") as channel:
-            call = channel.unary_unary(
-                LIST.path, request_serializer=LIST.encode_request, response_deserializer=LIST.decode_response
-            )
             try:
-                return await call(None, timeout=TIMEOUT_S)
-            except grpc.aio.AioRpcError as error:
+                return await call_unary(channel, LIST, None, TIMEOUT_S)
+            except (grpc.aio.AioRpcError, DecodeError) as error:
+                reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else f"unreadable answer: {error}"
                 raise PodResourcesError(
-                    f"the kubelet does not say at {self._socket} what its pods use: {error.details()}"
+                    f"the kubelet does not say at {self._socket} what its pods use: {reason}"
                 ) from error

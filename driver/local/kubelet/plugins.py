@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import anyio
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from kerf_dra.api.dra import v1alpha3
 from kerf_dra.api.dra.registry import DRA_SERVICES
@@ -23,6 +24,7 @@ from kerf_dra.api.registration.v1 import (
     RegistrationStatus,
 )
 from kerf_dra.driver.runtime.concurrency import is_cancelled
+from kerf_dra.driver.runtime.unary_call import call_unary
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +50,16 @@ async def call(
     """Make one unary call. Raises DriverCallError with the gRPC status and its details when it fails, also when the
     channel is closed meanwhile.
     """
-    stub = channel.unary_unary(
-        method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
-    )
     try:
-        response: ResponseT = await stub(request, timeout=timeout_s)
+        return await call_unary(channel, method, request, timeout_s)
     except grpc.aio.AioRpcError as error:
         raise DriverCallError(f"{method.path}: {error.code().name}: {error.details()}") from error
+    except DecodeError as error:
+        raise DriverCallError(f"{method.path}: the answer is no such message: {error}") from error
     except anyio.get_cancelled_exc_class() as error:
         if is_cancelled():
             raise
         raise DriverCallError(f"{method.path}: the driver's socket has gone") from error
-    return response
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The kubelet's account of the claims that its pods use."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,22 @@ async def test_without_the_folder_nothing_is_listed() -> None:
 async def test_a_kubelet_that_does_not_answer_says_nothing() -> None:
     with short_directory() as root, pytest.raises(PodResourcesError, match=r"does not say at .*kubelet.sock what"):
         await PodResourcesClient(root / "kubelet.sock").list_uses()
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 16, b"\x0a\xff"], ids=["no message", "cut"])
+async def test_an_account_that_cannot_be_read_is_not_one_without_pods(data: bytes) -> None:
+    """``grpc.aio`` returns None for such an answer, which stands for a kubelet whose folder the plugin may not see."""
+
+    async def answer(_: None) -> PodUses:
+        return PodUses(claims=USES, devices=DEVICES)
+
+    path, handler = unary(replace(LIST, encode_response=lambda _: data), answer)
+    with short_directory() as root:
+        async with serving_at(root / "kubelet.sock", {path: handler}, grace_s=0.1):
+            client = PodResourcesClient(root / "kubelet.sock")
+            for ask in (client.list_uses, client.list_device_uses):
+                with pytest.raises(PodResourcesError, match="what its pods use: unreadable answer: "):
+                    await ask()
 
 
 def test_the_socket_is_the_kubelets_own() -> None:
