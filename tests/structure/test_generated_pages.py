@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from tools.generate import command_line, dashboard, driver_differences, examples, kinds, metrics, pictures, vocabularies
+from tools.generate import (
+    command_line,
+    dashboard,
+    driver_differences,
+    examples,
+    kinds,
+    metrics,
+    pictures,
+    placement_plot,
+    sanity_rows,
+    vocabularies,
+)
 
 
 def test_the_page_for_users_has_every_attribute_and_capacity(tmp_path: Path) -> None:
@@ -21,7 +32,7 @@ def test_the_page_for_admins_has_every_metric(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "generator",
-    [kinds, command_line, pictures, examples, dashboard, driver_differences],
+    [kinds, command_line, pictures, placement_plot, examples, dashboard, driver_differences, sanity_rows],
     ids=lambda each: each.__name__,
 )
 def test_references_and_pictures_are_what_the_code_gives(generator: Any, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tools.generate import (
     nvml_functions,
     packages,
     pictures,
+    placement_plot,
     policies,
     protos,
     rbac,
@@ -41,6 +42,7 @@ for generator in (
     sanity_rows,
     command_line,
     pictures,
+    placement_plot,
     examples,
 ):
     for path in generator.generate(generator.ROOT):
