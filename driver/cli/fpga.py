@@ -269,7 +269,7 @@ def _read_header(read_at: ReadAt, size: int) -> ImageHeader:
 def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence[Path]) -> Iterator[str]:
     from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import read_description_file
     from kerf_dra.driver.runtime.documents.input_file import describe_read_error
-    from kerf_dra.driver.runtime.yaml_file import NotYamlError
+    from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError
 
     found: list[Description] = []
     for file in files:

@@ -62,7 +62,7 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.local.cluster import LocalCluster
 from kerf_dra.driver.partitions.device_names import parse_device_name
-from kerf_dra.driver.runtime.yaml_file import parse_manifests
+from kerf_dra.driver.runtime.documents.yaml_file import parse_manifests
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_fields
 
 _POLICIES: Final = tuple(

@@ -59,7 +59,7 @@ from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from kerf_dra.driver.runtime.boot import read_boot_id
-from kerf_dra.driver.runtime.yaml_file import parse_manifests
+from kerf_dra.driver.runtime.documents.yaml_file import parse_manifests
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_fields
 from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 

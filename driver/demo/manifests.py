@@ -43,7 +43,7 @@ from kerf_dra.driver.kube.client_models import find_model_problems
 from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import find_details_fault, is_built_in
 from kerf_dra.driver.local.apiserver.http.server import NAMESPACES
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
-from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
+from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_manifests
 from kerf_dra.driver.scheduling.selector_problems import find_selector_problems
 
 Check = Callable[[JsonObject], Iterable[Problem]]

@@ -17,7 +17,7 @@ from kerf_dra.driver.demo.hardware import (
 )
 from kerf_dra.driver.demo.manifests import BadManifestsError, find_ineffective_objects, load_manifests
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, load_backends
-from kerf_dra.driver.runtime.yaml_file import parse_manifests
+from kerf_dra.driver.runtime.documents.yaml_file import parse_manifests
 from tests.demo.test_manifests import CLASS, TEMPLATE, write
 
 SHELLS: Final = """

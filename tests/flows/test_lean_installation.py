@@ -26,7 +26,7 @@ from kerf_dra.driver.demo.processes import run_program
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
-from kerf_dra.driver.runtime.yaml_file import parse_manifests
+from kerf_dra.driver.runtime.documents.yaml_file import parse_manifests
 from tests.fakes.intel import MAX_1100, IntelMachine
 from tools.image.description import IMITATIONS
 from tools.image.installed_wheel import finish_installation

@@ -21,7 +21,10 @@ SHOWING: Final = (
     "tools/generate/pictures.py",
 )
 """What shows cards, and must not draw them itself."""
-OTHER_PICTURES: Final = {"tools/generate/dashboard.py": "the panels of a dashboard"}
+OTHER_PICTURES: Final = {
+    "tools/generate/dashboard.py": "the panels of a dashboard",
+    "tools/generate/placement_plot.py": "figures, as bars",
+}
 """Modules that draw something else than cards, as SVG."""
 OTHER_ESCAPES: Final = {"driver/cli/options/cluster.py": "erases the line that shows progress"}
 """Modules that write escape sequences of terminals for something else than colors."""

@@ -54,7 +54,7 @@ from kerf_dra.driver.diagnostics.workload import read_workloads
 from kerf_dra.driver.families.class_validation import find_class_problems
 from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
-from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
+from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_manifests
 from kerf_dra.driver.scheduling.selector_problems import find_selector_problems
 
 _WIDTH = 80

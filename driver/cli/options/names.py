@@ -15,8 +15,8 @@ import click
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.cli import event_loop
 from kerf_dra.driver.runtime.documents.input_file import read_regular_file
+from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_yaml
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
-from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _PATIENCE_S: Final = 3.0
 """The longest that a shell is kept waiting; kubectl's own completion has the same order of time."""

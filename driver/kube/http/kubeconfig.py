@@ -19,8 +19,8 @@ from kerf_dra.api.errors import Problem
 from kerf_dra.driver.kube.http.credentials import Access, CredentialPlugin, Pem, strip_address
 from kerf_dra.driver.kube.http.errors import AccessError
 from kerf_dra.driver.runtime.documents.input_file import read_file
+from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_yaml
 from kerf_dra.driver.runtime.https.proxy import HttpsProxy, InvalidProxyError, find_proxy, parse_proxy
-from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _HTTPS_PORT: Final = 443
 """Of a server's address without a port (RFC 9110, 4.2.2)."""

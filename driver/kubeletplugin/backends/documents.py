@@ -8,7 +8,7 @@ import msgspec
 from kerf_dra.api.errors import InvalidDocumentError, Problem
 from kerf_dra.api.kerf.v1alpha1 import Strict
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
-from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_yaml
 
 ConfigT = TypeVar("ConfigT", bound=Strict)
 

@@ -8,7 +8,7 @@ import msgspec
 from kerf_dra.api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice
 from kerf_dra.api.errors import TransientError
 from kerf_dra.api.kerf.validation import check_document, convert_document
-from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_yaml
 
 DetailsT = TypeVar("DetailsT", bound=msgspec.Struct)
 

@@ -24,7 +24,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
 from kerf_dra.driver.partitions.device_attributes import mark_simulated
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
-from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_yaml
 from kerf_dra.driver.testing.nvml.description import CardDescription, MachineDescription
 from kerf_dra.driver.testing.nvml.machine import NvidiaMachine
 

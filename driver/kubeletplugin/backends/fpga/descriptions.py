@@ -28,7 +28,7 @@ from kerf_dra.driver.families.fpga.descriptions import (
 )
 from kerf_dra.driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals, qualify_function
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_regular_file
-from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_yaml
 
 _PATTERN: Final = "*.yaml"
 _MAX_FILES: Final = 1024

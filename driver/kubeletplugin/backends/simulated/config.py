@@ -33,7 +33,7 @@ from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from kerf_dra.driver.partitions.device_attributes import mark_simulated
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
-from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_yaml
 
 _NAMESPACE: Final = uuid.UUID("2a6f0d0e-94c2-5d1b-8c8e-0d7f4d7a1f3b")
 """The namespace of the UUIDs of simulated cards (RFC 9562, version 5)."""

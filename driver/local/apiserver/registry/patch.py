@@ -28,7 +28,7 @@ from kerf_dra.driver.local.apiserver.meta.status_errors import (
 )
 from kerf_dra.driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
 from kerf_dra.driver.local.apiserver.registry.create_update import UpdateFunction, WriteRequest
-from kerf_dra.driver.runtime.yaml_file import parse_request_body
+from kerf_dra.driver.runtime.documents.yaml_file import parse_request_body
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

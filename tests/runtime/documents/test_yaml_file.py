@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerf_dra.api.model.json_limits import MAX_LEVELS
+from kerf_dra.driver.runtime.documents.yaml_file import parse_manifests, parse_request_body, parse_yaml
 from kerf_dra.driver.runtime.documents.yaml_loader import MAX_VALUES, NotYamlError, RepeatedKeyError
-from kerf_dra.driver.runtime.yaml_file import parse_manifests, parse_request_body, parse_yaml
 
 KEYS = st.sampled_from(["a", "b", "c"])
 TREES = st.recursive(
