@@ -46,10 +46,15 @@ class Candidate(NamedTuple):
     """The first alternative of a graded request that the node satisfies (``deploy/graded-placement``)."""
     slices: int = 8
     """Memory slices of all its cards."""
+    given: int = 0
+    """Memory slices of the device that the request gets there."""
 
 
 Choice: TypeAlias = Callable[[Sequence[Candidate], Random], Candidate]
 """One of the nodes on which a request fits, of which there is at least one."""
+FindBest: TypeAlias = Callable[[Sequence[Candidate], int], Sequence[Candidate]]
+"""The nodes that are best, and so equal for the scheduler, of those on which a request fits. The number: CPUs that a
+node has for each of its memory slices, where pods request one for each slice."""
 
 
 def first_by_name(candidates: Sequence[Candidate], _: Random) -> Candidate:
@@ -77,19 +82,19 @@ def by_extender(candidates: Sequence[Candidate], random: Random) -> Candidate:
     return random.choice(with_best_rank(candidates))
 
 
-def with_least_held(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def with_least_held(candidates: Sequence[Candidate], _: int = 1) -> Sequence[Candidate]:
     """Return the nodes that have the best score by LeastAllocated, which are equal for the scheduler."""
     held = min(each.held for each in candidates)
     return [each for each in candidates if each.held == held]
 
 
-def with_most_held(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def with_most_held(candidates: Sequence[Candidate], _: int = 1) -> Sequence[Candidate]:
     """Return the nodes that have the best score by MostAllocated."""
     held = max(each.held for each in candidates)
     return [each for each in candidates if each.held == held]
 
 
-def with_best_rank(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def with_best_rank(candidates: Sequence[Candidate], _: int = 1) -> Sequence[Candidate]:
     """Return the nodes that have the best sum of the extender's score and LeastAllocated.
 
     With the weight 10 one step of the extender counts 100, more than LeastAllocated can differ among nodes with room.
@@ -99,18 +104,8 @@ def with_best_rank(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     return with_least_held([candidates[int(at)] for at, score in scores.items() if score == best])
 
 
-def graded_plentiful(candidates: Sequence[Candidate], random: Random) -> Candidate:
-    """The choice of kube-scheduler by default for graded requests, where nodes have CPU for four times their slices."""
-    return _graded(candidates, random, cpus_of_slice=4)
-
-
-def graded_scarce(candidates: Sequence[Candidate], random: Random) -> Candidate:
-    """The choice of kube-scheduler by default for graded requests, where nodes have CPU for just their slices."""
-    return _graded(candidates, random, cpus_of_slice=1)
-
-
-def _graded(candidates: Sequence[Candidate], random: Random, cpus_of_slice: int) -> Candidate:
-    """The best by DynamicResources, whose weight is 2, and LeastAllocated; pods request a CPU for each memory slice.
+def with_best_grade(candidates: Sequence[Candidate], cpus_of_slice: int) -> Sequence[Candidate]:
+    """Return the nodes that have the best sum of DynamicResources, whose weight is 2, and LeastAllocated.
 
     The i-th alternative is worth 8 - i, and the best node 100 (``computeScore`` of ``dynamicresources.go``,
     ``DefaultNormalizeScore``, Kubernetes 1.37). Memory is in proportion to CPU, so BalancedAllocation is equal.
@@ -119,10 +114,21 @@ def _graded(candidates: Sequence[Candidate], random: Random, cpus_of_slice: int)
 
     def score(each: Candidate) -> int:
         cpus = each.slices * cpus_of_slice
-        return 2 * ((_MAX_ALTERNATIVES - each.alternative) * 100 // best) + (cpus - each.held) * 100 // cpus
+        free = cpus - each.held - each.given
+        return 2 * ((_MAX_ALTERNATIVES - each.alternative) * 100 // best) + free * 100 // cpus
 
     highest = max(map(score, candidates))
-    return random.choice([each for each in candidates if score(each) == highest])
+    return [each for each in candidates if score(each) == highest]
+
+
+def graded_plentiful(candidates: Sequence[Candidate], random: Random) -> Candidate:
+    """The choice of kube-scheduler by default for graded requests, where nodes have CPU for four times their slices."""
+    return random.choice(with_best_grade(candidates, 4))
+
+
+def graded_scarce(candidates: Sequence[Candidate], random: Random) -> Candidate:
+    """The choice of kube-scheduler by default for graded requests, where nodes have CPU for just their slices."""
+    return random.choice(with_best_grade(candidates, 1))
 
 
 def keep(candidates: Sequence[Candidate], _: Random) -> Candidate:
@@ -239,6 +245,7 @@ def _describe(number: int, cards: Sequence[Card], held: Collection[Partition], g
         rank=NodeRank(rank.loss, rank.free),
         alternative=sum(loss_rank > highest for highest in _HIGHEST_RANKS),
         slices=8 * len(cards),
+        given=slices([given]),
     )
 
 

@@ -2,8 +2,9 @@
 
 ``python -m tests.bench.node_decisions`` replays arrivals and departures of the loss system on nodes without a kubelet
 (``placement_cluster``), one node score after the other, and all layouts of nodes side by side. The scores are the
-default, MostAllocated, and the default with the scheduler extender of Kerf's controller, which runs as one replica and
-has more time for its answers than in a cluster (``extender_replica.TIMEOUT_S``). A decision equals the model's if
+default, MostAllocated, the default for claims that the policy of ``deploy/graded-placement`` has rewritten, and the
+default with the scheduler extender of Kerf's controller, which runs as one replica and has more time for its answers
+than in a cluster (``extender_replica.TIMEOUT_S``). A decision equals the model's if
 
 - the pod is bound to one of the nodes that are best by the model. The model treats nodes with equal scores as a set,
   because kube-scheduler takes any of them;
@@ -17,27 +18,50 @@ two seconds between two writes and this bench does not, so the writes of slices 
 import argparse
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from statistics import mean, median
 from typing import Final, NamedTuple
 
 import anyio
+import yaml
 
 from kerf_dra.driver.cli.output import format_table
+from kerf_dra.driver.controller.structured.class_compiler import PLACEMENT_LABEL
 from kerf_dra.driver.controller.structured.placement.scheduler_extender import RequestOutcome
 from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.bench.measurement import Row, say
-from tests.bench.node_choice import LOAD, Candidate, Nodes, with_best_rank, with_least_held, with_most_held
-from tests.bench.placement_cluster import PACKING, PROFILES, Course, Decision, System, Variant, watched_nodes
+from tests.bench.node_choice import (
+    LOAD,
+    Candidate,
+    FindBest,
+    Nodes,
+    with_best_grade,
+    with_best_rank,
+    with_least_held,
+    with_most_held,
+)
+from tests.bench.placement_cluster import (
+    CLASS,
+    PACKING,
+    PROFILES,
+    Course,
+    Decision,
+    System,
+    Variant,
+    claim_of,
+    watched_nodes,
+)
 from tests.controller.structured.placement.certificates import make_certificates
+from tests.e2e import pods
 from tests.e2e.extender_replica import extender, scheduler_entry
+from tests.e2e.wait import eventually
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES
 from tools.realcluster import requirements
 from tools.realcluster.api import Api
 from tools.realcluster.cluster import Cluster, running
-from tools.realcluster.kerf import Kerf
+from tools.realcluster.kerf import DEPLOY, Kerf
 from tools.realcluster.paths import free_port
 from tools.realcluster.versions import NEWEST
 
@@ -71,6 +95,11 @@ class Layout(NamedTuple):
         name = f"{'scarce' if self.scarce else 'plenty'}-{self.nodes.number}x{self.nodes.cards}"
         return Variant(name, self.nodes, cpus_per_slice=cpus)
 
+    @property
+    def cpus_of_slice(self) -> int:
+        """The CPUs of a node for each of its memory slices, where pods request one for each."""
+        return NODE_CPUS // (self.variant.cpus_per_slice * CARD_SLICES * self.nodes.cards)
+
     def __str__(self) -> str:
         return f"{self.nodes}, CPU {'scarce' if self.scarce else 'plentiful'}"
 
@@ -81,15 +110,18 @@ class NodeScore(NamedTuple):
     name: str
     scheduler: str
     """The profile of the scheduler."""
-    find_best: Callable[[Sequence[Candidate]], Sequence[Candidate]]
+    find_best: FindBest
     """The nodes that the scheduler may take, of those on which a pod fits."""
     extender: bool = False
+    graded: bool = False
+    """Claims get alternatives by the policy of graded placement."""
 
 
 DEFAULT: Final = NodeScore("LeastAllocated", "default-scheduler", with_least_held)
 SCORES: Final = (
     DEFAULT,
     NodeScore("MostAllocated", PACKING, with_most_held),
+    NodeScore("graded", "default-scheduler", with_best_grade, graded=True),
     NodeScore("extender", "default-scheduler", with_best_rank, extender=True),
 )
 
@@ -120,18 +152,21 @@ class Comparison(NamedTuple):
         return refused + sum(self.is_equal(each) for each in self.course.decisions)
 
     def is_equal(self, decision: Decision) -> bool:
-        return decision.expected and decision.chosen in self.score.find_best(decision.candidates)
+        return decision.expected and decision.chosen in self.find_best(decision)
+
+    def find_best(self, decision: Decision) -> Sequence[Candidate]:
+        return self.score.find_best(decision.candidates, self.layout.cpus_of_slice)
 
     @property
     def contested(self) -> Sequence[Decision]:
         """The decisions in which some node on which the pod fitted was not among the best."""
         decisions = self.course.decisions
-        return [each for each in decisions if len(self.score.find_best(each.candidates)) < len(each.candidates)]
+        return [each for each in decisions if len(self.find_best(each)) < len(each.candidates)]
 
     @property
     def by_chance(self) -> float:
         """The share of ``contested`` that would equal the model's if nodes were drawn, in percent."""
-        shares = [len(self.score.find_best(each.candidates)) / len(each.candidates) for each in self.contested]
+        shares = [len(self.find_best(each)) / len(each.candidates) for each in self.contested]
         return 100 * mean(shares) if shares else 100.0
 
     @property
@@ -166,23 +201,43 @@ async def compare(layouts: Sequence[Layout], scores: Sequence[NodeScore], decisi
                     layout: System(api, watched, variant._replace(scheduler=score.scheduler), nodes[variant])
                     for layout, variant in variants.items()
                 }
-                async with _configured(cluster, score):
+                async with _configured(cluster, api, score):
                     replays.append(await _replay(api, systems, score, decisions))
     return replays
 
 
 @asynccontextmanager
-async def _configured(cluster: Cluster, score: NodeScore) -> AsyncIterator[None]:
-    """Start the scheduler again, with the extender or without it."""
+async def _configured(cluster: Cluster, api: Api, score: NodeScore) -> AsyncIterator[None]:
+    """Start the scheduler again, with the extender or without it, and enable graded placement where claims get it."""
     if not score.extender:
         await cluster.configure_scheduler(PROFILES)
-        yield
+        async with _graded_placement(api) if score.graded else nullcontext():
+            yield
         return
     port, folder = free_port(), cluster.paths.root / "extender"
     certificates = make_certificates(folder)
     async with extender(cluster, certificates, port, folder):
         await cluster.configure_scheduler(PROFILES, [scheduler_entry(certificates, port)])
         yield
+
+
+@asynccontextmanager
+async def _graded_placement(api: Api) -> AsyncIterator[None]:
+    """Apply the policy to claims of the DeviceClass while the context lasts."""
+    documents = list(yaml.safe_load_all((DEPLOY / "graded-placement" / "policy.yaml").read_text()))
+    for document in documents:
+        await api.apply(document)
+    await api.patch(pods.RESOURCE, "DeviceClass", CLASS, {"metadata": {"labels": {PLACEMENT_LABEL: "Packed"}}})
+
+    async def is_in_force() -> bool:
+        made = await api.create(claim_of("probe", "1g.10gb"), dryRun="All")
+        return "firstAvailable" in made["spec"]["devices"]["requests"][0]
+
+    await eventually("the policy is in force", is_in_force)
+    yield
+    await api.patch(pods.RESOURCE, "DeviceClass", CLASS, {"metadata": {"labels": {PLACEMENT_LABEL: None}}})
+    for document in documents:
+        await api.delete(document["apiVersion"], document["kind"], document["metadata"]["name"])
 
 
 async def _replay(api: Api, systems: Mapping[Layout, System], score: NodeScore, decisions: int) -> Replay:
@@ -206,7 +261,7 @@ def _report(found: Comparison) -> None:
     say(f"{found.layout}, {found.score.name}: {found.equal} of {found.compared} decisions as the model's")
     for each in found.course.decisions:
         if not found.is_equal(each):
-            say(f"  {each.chosen} and not one of {found.score.find_best(each.candidates)}; expected: {each.expected}")
+            say(f"  {each.chosen} and not one of {found.find_best(each)}; expected: {each.expected}")
 
 
 async def count_requests(api: Api) -> Counter[ApiRequest]:

@@ -356,7 +356,7 @@ class System:
         cards = [each for node in self._nodes for each in node.cards]
         taken = {each for node in self._nodes for each in node.taken}
         fitting = {each.number: (each, place) for each, place in self._find_fitting(cards, taken, profile).items()}
-        await self._api.create(_claim(name, profile))
+        await self._api.create(claim_of(name, profile))
         began = time.perf_counter()
         await self._api.create(_pod(name, MEMORY_SLICES[profile], self._variant))
         await self._watched.wait(lambda: self._is_bound(name) or self._is_unschedulable(name))
@@ -407,7 +407,8 @@ class System:
         return results
 
 
-def _claim(name: str, profile: str) -> Document:
+def claim_of(name: str, profile: str) -> Document:
+    """Return a claim for one partition of a profile."""
     expression = f'device.attributes["{GPU.driver}"].profile == "{profile}"'
     request = pods.exactly("gpu", CLASS, selectors=[{"cel": {"expression": expression}}])
     return _in_space(pods.claim(name, pods.devices(request)))

@@ -7,7 +7,14 @@ import pytest
 
 from kerf_dra.driver.controller.structured.placement.scheduler_extender import RequestOutcome, count_request
 from kerf_dra.driver.placement.placement_value import NodeRank
-from tests.bench.node_choice import Candidate, Nodes, with_best_rank, with_least_held, with_most_held
+from tests.bench.node_choice import (
+    Candidate,
+    Nodes,
+    with_best_grade,
+    with_best_rank,
+    with_least_held,
+    with_most_held,
+)
 from tests.bench.node_decisions import (
     CARD_SLICES,
     DEFAULT,
@@ -24,7 +31,8 @@ from tests.bench.node_decisions import (
 )
 from tests.bench.placement_cluster import Course, Decision
 
-LOW, HIGH, FULL = Candidate(0, 1, NodeRank(2, 7)), Candidate(1, 4, NodeRank(1, 4)), Candidate(2, 4, NodeRank(4, 4))
+LOW = Candidate(0, 1, NodeRank(2, 7), alternative=2)
+HIGH, FULL = (Candidate(number, 4, NodeRank(loss, 4), alternative=1) for number, loss in ((1, 1), (2, 4)))
 
 
 def comparison(*decisions: Decision, refused: int = 0) -> Comparison:
@@ -34,9 +42,13 @@ def comparison(*decisions: Decision, refused: int = 0) -> Comparison:
     return Comparison(Layout(Nodes(3, 1)), DEFAULT, course)
 
 
-def test_each_node_score_has_the_set_of_nodes_that_are_equal_for_the_scheduler() -> None:
+@pytest.mark.parametrize(("cpus_of_slice", "graded"), [(4, [HIGH, FULL]), (1, [LOW])])
+def test_each_node_score_has_the_set_of_nodes_that_are_equal_for_the_scheduler(
+    cpus_of_slice: int, graded: list[Candidate]
+) -> None:
     candidates = [LOW, HIGH, FULL]
-    assert [score.find_best(candidates) for score in SCORES] == [[LOW], [HIGH, FULL], [HIGH]]
+    best = {score.name: score.find_best(candidates, cpus_of_slice) for score in SCORES}
+    assert best == {"LeastAllocated": [LOW], "MostAllocated": [HIGH, FULL], "graded": graded, "extender": [HIGH]}
 
 
 def test_a_decision_equals_the_models_only_on_one_of_the_best_nodes_with_its_device() -> None:
@@ -103,18 +115,35 @@ def test_whether_cpu_is_scarce_or_plentiful_the_scheduler_prefers_the_nodes_of_t
 
     Of equal fractions of CPU and memory the scores are those of CPU, and BalancedAllocation is the same on every node.
     """
-    cpus = Layout(nodes, scarce=scarce).variant.cpus_per_slice
+    layout = Layout(nodes, scarce=scarce)
+    cpus, slices = layout.variant.cpus_per_slice, CARD_SLICES * nodes.cards
     ranks = [NodeRank(1, 2), NodeRank(1, 4), NodeRank(3, 4)]
-    states = [Candidate(0, held, rank) for held in range(CARD_SLICES * nodes.cards) for rank in ranks]
+    states = [
+        Candidate(0, held, rank, alternative, slices, given=1)
+        for held in range(slices)
+        for alternative, rank in enumerate(ranks)
+    ]
     for chosen in itertools.combinations(states[:: nodes.cards], 3):
         candidates = [each._replace(number=number) for number, each in enumerate(chosen)]
         used = [100 * cpus * (each.held + 1) // NODE_CPUS for each in candidates]
         free = [100 * (NODE_CPUS - cpus * (each.held + 1)) // NODE_CPUS for each in candidates]
         steps = [10 - sorted({each.rank for each in candidates}).index(each.rank) for each in candidates]
+        values = [8 - each.alternative for each in candidates]
+        graded = [score + 2 * (100 * value // max(values)) for score, value in zip(free, values, strict=True)]
         extended = [score + 10 * 10 * step for score, step in zip(free, steps, strict=True)]
-        for scores, find_best in ((free, with_least_held), (used, with_most_held), (extended, with_best_rank)):
+        for scores, find_best in (
+            (free, with_least_held),
+            (used, with_most_held),
+            (graded, with_best_grade),
+            (extended, with_best_rank),
+        ):
             best = [each for each, score in zip(candidates, scores, strict=True) if score == max(scores)]
-            assert best == list(find_best(candidates)), (candidates, scores)
+            assert best == list(find_best(candidates, layout.cpus_of_slice)), (candidates, scores)
+
+
+def test_a_node_has_cpus_for_each_of_its_slices_as_pods_request_them() -> None:
+    found = [[Layout(nodes, scarce).cpus_of_slice for scarce in (False, True)] for nodes in (Nodes(8, 1), Nodes(25, 4))]
+    assert found == [[8, 1], [2, 1]]
 
 
 def test_pods_request_all_cpus_of_a_node_only_where_they_are_scarce() -> None:
