@@ -87,6 +87,7 @@ def compile_pool(
     shared: Sequence[Partition] = (),
     taints: Mapping[str, tuple[DeviceTaint, ...]] = _NO_TAINTS,
     reserved: Collection[Partition] = (),
+    has_ranks: bool = True,
 ) -> CompiledPool:
     """Compile the pool ``name`` of the ``cards`` of ``node``, in slices of ``layout``.
 
@@ -94,8 +95,9 @@ def compile_pool(
     ``order`` is that of ``publish_order`` for the same cards; None: as if nothing is taken. SliceLayout.COMBINED keeps
     the devices of a card together: the order holds inside each card, and cards follow in the order of their first
     devices. ``shared`` (``order_shared_partitions``) become shared devices, after all others and in this order.
-    ``taints`` are by device name. What ``reserved`` partitions consume is missing in the counters. A pool without cards
-    has one empty slice, which shows that it is empty.
+    ``taints`` are by device name. What ``reserved`` partitions consume is missing in the counters. Without
+    ``has_ranks`` all devices have the rank 0, which does not change with what is in use. A pool without cards has one
+    empty slice, which shows that it is empty.
 
     Raises CompileError when a card cannot be described in ``vocabulary``, a limit of the API is broken, two devices
     have one name, ``order`` or ``shared`` is for other cards, a taint names no device, or there are shared devices with
@@ -105,7 +107,9 @@ def compile_pool(
         check_vocabulary(card, vocabulary)
     order = publish_order(cards, ()) if order is None else order
     compiled = {
-        partition: device for card in cards for partition, device in _devices(card, node, vocabulary, taints, order)
+        partition: device
+        for card in cards
+        for partition, device in _devices(card, node, vocabulary, taints, order if has_ranks else None)
     }
     unshared = [replace(partition, shared=False) for partition in shared]
     if len(order.partitions) != len(compiled) or not compiled.keys() >= {*order.partitions, *unshared}:
@@ -166,8 +170,13 @@ def _monitor_device(card: Card, node: str, vocabulary: Vocabulary, taint: Device
 
 
 def _devices(
-    card: Card, node: str, vocabulary: Vocabulary, taints: Mapping[str, tuple[DeviceTaint, ...]], order: PublishOrder
+    card: Card,
+    node: str,
+    vocabulary: Vocabulary,
+    taints: Mapping[str, tuple[DeviceTaint, ...]],
+    ranked: PublishOrder | None,
 ) -> Iterator[tuple[Partition, _CardDevice]]:
+    """Yield the devices of a card. ``ranked`` has the losses that they say; None: they say none."""
     common = card_attributes(card, node, vocabulary)
     is_graded = v.ATTRIBUTE_LOSS_RANK in vocabulary.attributes
     for spec, consumed in zip(card.geometry.specs, _counters(card.geometry).consumed, strict=True):
@@ -178,7 +187,7 @@ def _devices(
             attributes={
                 **common,
                 **partition_attributes(card, spec, vocabulary),
-                **(_grade(card, spec, order.losses.get(partition)) if is_graded else {}),
+                **(_grade(card, spec, partition, ranked) if is_graded else {}),
             },
             capacity=capacities(spec, vocabulary),
             consumes_counters=(DeviceCounterConsumption(counter_set=card_name(card), counters=consumed),),
@@ -187,14 +196,14 @@ def _devices(
         yield partition, _CardDevice(card=card, device=device)
 
 
-def _grade(card: Card, spec: PartitionSpec, loss: int | None) -> dict[str, Attribute]:
-    """Return the rank of ``loss`` among those that partitions of its size can have; None, as the last: unavailable.
+def _grade(card: Card, spec: PartitionSpec, partition: Partition, ranked: PublishOrder | None) -> dict[str, Attribute]:
+    """Return the rank of a partition's loss among those of its size; one that is not available has the last.
 
     Partitions of a card with more units than ``MOST_GRADED_UNITS`` are all of rank 0, so that none is preferred.
     """
-    if card.geometry.units > MOST_GRADED_UNITS:
+    if ranked is None or card.geometry.units > MOST_GRADED_UNITS:
         return {v.ATTRIBUTE_LOSS_RANK: Attribute.of(0)}
-    losses = get_unit_map(card).list_losses(spec)
+    losses, loss = get_unit_map(card).list_losses(spec), ranked.losses.get(partition)
     return {v.ATTRIBUTE_LOSS_RANK: Attribute.of(len(losses) - 1 if loss is None else losses.index(loss))}
 
 

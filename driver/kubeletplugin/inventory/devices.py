@@ -256,8 +256,8 @@ def _build_pool(
     reserved = () if restrictions is None else _list_reserved(cards, restrictions)
     taken = taken if restrictions is None else (*taken, *restrictions.surveys.list_foreign(), *reserved)
     order = publish_order(cards, taken)
-    graded = ATTRIBUTE_LOSS_RANK in target.vocabularies[cards[0].kind].attributes
-    if previous is not None and not needs_republish(previous.inputs.order, order, with_losses=graded):
+    has_ranks = _has_ranks(target, cards[0].kind)
+    if previous is not None and not needs_republish(previous.inputs.order, order, with_losses=has_ranks):
         order = previous.inputs.order
     backends = tuple(backend for _, backend in members)
     shareable = target.optional_devices.shareable
@@ -276,6 +276,11 @@ def _build_pool(
     return previous if previous is not None and previous.inputs == inputs else _compile(inputs)
 
 
+def _has_ranks(target: PublishTarget, kind: str) -> bool:
+    """Whether devices of a family say the rank of what later claims lose by them."""
+    return kind in target.optional_devices.ranked and ATTRIBUTE_LOSS_RANK in target.vocabularies[kind].attributes
+
+
 def _compile(inputs: PoolInputs) -> PublishedPool:
     target, cards, _, order, shared, taints, withdrawn, reserved = inputs
     if target.is_network_attached:
@@ -292,6 +297,7 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         shared=shared,
         taints=taints,
         reserved=reserved,
+        has_ranks=_has_ranks(target, cards[0].kind),
     )
     devices = _list_exclusive(inputs, compiled)
     pool = compiled.pool if target.keeps_counters else _select_whole_cards(compiled)

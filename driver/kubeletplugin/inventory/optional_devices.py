@@ -1,9 +1,11 @@
-"""What nodes publish only because a ResourceClass needs it: shared partitions, monitor devices, binding conditions.
+"""What nodes publish only because a ResourceClass needs it: shared partitions, monitor devices, binding conditions,
+ranks of losses.
 
 A cluster without such classes has no more devices to search than before (docs/shared-partitions.md,
 docs/admin-access.md). Which models and nodes a class wants is left to its selector: a device that no class selects does
 no harm. Binding conditions make every claim on a device wait for its preparation (docs/early-loading.md), so only the
-devices that the class selects get them; its choice of nodes is left out.
+devices that the class selects get them; its choice of nodes is left out. Ranks change with what is in use, so they have
+slices written several times as often (docs/placement.md).
 """
 
 from collections.abc import Iterable
@@ -69,10 +71,15 @@ class OptionalDevices(NamedTuple):
     """The families whose cards have monitor devices, for admin access (KEP-5018)."""
     early: frozenset[DeviceSelection] = frozenset()
     """The devices that are prepared before their pods are bound (KEP-5007)."""
+    ranked: frozenset[str] = frozenset()
+    """The families whose devices say the rank of what later claims lose by them; those of others say 0."""
 
     def union(self, other: "OptionalDevices") -> "OptionalDevices":
         return OptionalDevices(
-            self.shareable | other.shareable, self.monitors | other.monitors, self.early | other.early
+            self.shareable | other.shareable,
+            self.monitors | other.monitors,
+            self.early | other.early,
+            self.ranked | other.ranked,
         )
 
     def is_early(self, kind: str, device: Device) -> bool:
@@ -95,6 +102,7 @@ def find_optional_devices(classes: Iterable[ResourceClassObject], family: Family
         ),
         monitors=frozenset(spec.device for spec in specs if spec.cut == "Monitor"),
         early=frozenset(select_devices(spec, checked) for spec, checked in found if spec.prepare == "BeforeBinding"),
+        ranked=frozenset(spec.device for spec in specs if spec.placement == "Packed"),
     )
 
 
