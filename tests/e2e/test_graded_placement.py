@@ -126,9 +126,10 @@ async def test_classes_that_the_policy_finds_say_so_with_the_role_of_deploy(api:
 
 @pytest.mark.usefixtures("policy")
 async def test_each_device_of_a_count_satisfies_the_rank_and_a_constraint_holds_over_all_alternatives(
-    namespace: Namespace,
+    api: Api, namespace: Namespace
 ) -> None:
     small, quarter = await packed_class(namespace, "1g.10gb"), await packed_class(namespace, "2g.20gb")
+    await wait_rank(api, SECOND, "gpu-0-1g-10gb-at-6", 6)  # ranks are published from the first packed class on
     same = {"requests": ["a", "b"], "matchAttribute": "gpu.kerf.dev/uuid"}
     await namespace.template("pair", pods.exactly("a", small, count=2), pods.exactly("b", quarter), constraints=[same])
     await run(namespace, "pair", "pair", node=SECOND)
