@@ -8,7 +8,6 @@ Ignore the object stays as it was. Source: ``k8s.io/apiserver`` ``pkg/admission/
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from http import HTTPStatus
 from typing import Any, Final
 
 import jsonpatch
@@ -26,11 +25,12 @@ from kerf_dra.driver.local.apiserver.admission.policies import (
     evaluate_variables,
     matches,
     meets_conditions,
+    policy_refusal,
 )
 from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
 from kerf_dra.driver.local.apiserver.meta.documents import lookup
 from kerf_dra.driver.local.apiserver.meta.patches import json_patched
-from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError, object_forbidden
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
 from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 from kerf_dra.driver.scheduling.label_selector import match_labels
 
@@ -62,14 +62,10 @@ def apply_policies(storage: Storage, kinds: Iterable[ResourceType], write: Admis
                 write = replace(write, new=_apply_policy(policy.body, binding.body, write, params))
         except RuleError as error:
             if lookup(policy.body, "spec", "failurePolicy") != "Ignore":
-                raise _refusal(write, policy.key.name, binding.key.name, str(error)) from error
+                raise policy_refusal(
+                    write, "MutatingAdmissionPolicy", policy.key.name, binding.key.name, str(error)
+                ) from error
     return write.new
-
-
-def _refusal(write: AdmissionAttributes, policy: str, binding: str, message: str) -> ApiStatusError:
-    why = f"MutatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {message}"
-    error = object_forbidden(write.resource.group, write.resource.plural, write.key.name, why, [{"message": message}])
-    return ApiStatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", error.message, details=error.details)
 
 
 def _collect_params(

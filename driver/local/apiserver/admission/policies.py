@@ -7,11 +7,13 @@ Source: ``k8s.io/apiserver`` ``pkg/admission/plugin/policy/generic`` and ``match
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final, Literal, TypeAlias
 
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.driver.local.apiserver.admission.cel import RuleError, evaluate
 from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError, object_forbidden
 from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
@@ -53,6 +55,22 @@ class AdmissionAttributes:
             "userInfo": self.user,
         }
         return {"object": self.new, "oldObject": self.old, "request": request}
+
+
+def policy_refusal(
+    write: AdmissionAttributes,
+    kind: str,
+    policy: str,
+    binding: str,
+    message: str,
+    *,
+    reason: str = "Invalid",
+    code: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY,
+) -> ApiStatusError:
+    """Return the error of a policy of this ``kind`` that denies ``write``."""
+    why = f"{kind} '{policy}' with binding '{binding}' denied request: {message}"
+    error = object_forbidden(write.resource.group, write.resource.plural, write.key.name, why, [{"message": message}])
+    return ApiStatusError(code, reason, error.message, details=error.details)
 
 
 def matches(policy: JsonObject, write: AdmissionAttributes) -> bool:

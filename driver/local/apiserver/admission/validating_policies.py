@@ -20,8 +20,8 @@ from kerf_dra.driver.local.apiserver.admission.policies import (
     evaluate_variables,
     matches,
     meets_conditions,
+    policy_refusal,
 )
-from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError, object_forbidden
 from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 
 _POLICIES: Final = GroupResource(ADMISSION_GROUP, "validatingadmissionpolicies")
@@ -51,13 +51,9 @@ def check_policies(storage: Storage, write: AdmissionAttributes) -> None:
         found = _evaluate_policy(policy.body, binding.body, write)
         if found is not None:
             reason, message = found
-            raise _refusal(write, policy.key.name, binding.key.name, reason, message)
-
-
-def _refusal(write: AdmissionAttributes, policy: str, binding: str, reason: str, message: str) -> ApiStatusError:
-    why = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {message}"
-    error = object_forbidden(write.resource.group, write.resource.plural, write.key.name, why, [{"message": message}])
-    return ApiStatusError(_CODES.get(reason, HTTPStatus.FORBIDDEN), reason, error.message, details=error.details)
+            code = _CODES.get(reason, HTTPStatus.FORBIDDEN)
+            kind, name = "ValidatingAdmissionPolicy", policy.key.name
+            raise policy_refusal(write, kind, name, binding.key.name, message, reason=reason, code=code)
 
 
 def _evaluate_policy(policy: JsonObject, binding: JsonObject, write: AdmissionAttributes) -> tuple[str, str] | None:
