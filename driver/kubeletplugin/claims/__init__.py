@@ -4,8 +4,8 @@
 contradicts itself: ``validation``) and what the checkpoint and the cards know of it (``record_lifecycle``, which
 extended resources share; ``transitions``, pure), and has ``steps`` executed: records go to ``checkpoint``, hardware
 work to ``hardware``, ``device_metadata`` (KEP-5304) and ``cdi_spec`` say what containers get. ``garbage_collection``
-releases claims that nobody will unprepare, ``refused_claims`` sends pods elsewhere whose devices the hardware keeps
-refusing, ``held_claims`` finds claims whose devices somebody else holds, ``repair`` brings back what another program
+releases claims that no kubelet unprepares, ``refused_claims`` sends pods elsewhere whose devices the hardware keeps
+refusing, ``held_claims`` finds claims whose devices another program holds, ``repair`` brings back what another program
 takes away under running pods, ``early_preparation`` prepares claims before their pods are bound (KEP-5007),
 ``status_writer`` writes into claims what they got (KEP-4817). The package never imports the kubelet's services
 (``kerf_dra.driver.kubeletplugin.grpc``).

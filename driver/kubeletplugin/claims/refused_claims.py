@@ -139,7 +139,7 @@ class RefusedClaims:
             return
         claim = await self._cluster.read_claim(ref)
         if claim is None or claim.metadata.uid != ref.uid:
-            self.forget(ref)  # nobody prepares or unprepares it any more
+            self.forget(ref)  # no kubelet prepares or unprepares it any more
             return
         pods = await self._read_pods(claim)
         others = [other for other in await self._cluster.list_claims() or () if other.metadata.uid != ref.uid]

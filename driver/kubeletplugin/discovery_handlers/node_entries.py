@@ -110,7 +110,7 @@ def _enter(
         changes["nodes"] = sorted({*spec.nodes, node})
     if spec.shared:  # the label, too, is the controller's to mend
         return DeviceChange(patch={"metadata": if_unchanged(held.metadata), "spec": changes}) if changes else None
-    changes |= _describe_anew(to_builtins(spec), to_builtins(seen))
+    changes |= _diff_description(to_builtins(spec), to_builtins(seen))
     labels = make_labels(node, shared=False)
     is_labeled = labels.items() <= held.metadata.labels.items()
     if not changes and is_labeled:
@@ -140,7 +140,7 @@ def _check_identity(
         )
 
 
-def _describe_anew(held: Mapping[str, object], seen: Mapping[str, object]) -> JsonObject:
+def _diff_description(held: Mapping[str, object], seen: Mapping[str, object]) -> JsonObject:
     """Return the changes of the fields that describe a device, as a merge patch: a map's missing keys are nulls."""
     changes: JsonObject = {}
     for field in _DESCRIPTION:
