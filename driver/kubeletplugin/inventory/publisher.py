@@ -251,8 +251,13 @@ class DevicePublisher:
             await self._settle(noticed_at + MAX_SETTLE_S)
 
     async def watch_health(self, name: str) -> None:
-        """Apply the health changes that backend ``name`` reports, until cancelled. Raises OutdatedProcessError."""
+        """Apply the health changes that backend ``name`` reports, until cancelled. Raises OutdatedProcessError.
+
+        The cards are discovered again once they are watched: a card that came between the latest discovery and the
+        first events is reported by neither.
+        """
         delays, subject = self._settings.retry.delays(), f"events of {name}"
+        is_watched = False
         while True:
             try:
                 events = await self._card_executor.wait_for_events(name)
@@ -260,9 +265,13 @@ class DevicePublisher:
                 raise
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others go on)
                 self._problems.note(subject, f"backend {name} cannot watch its cards: {error!r}")
+                is_watched = False
                 await anyio.sleep(next(delays))
                 continue
             self._problems.clear(subject)
+            if not is_watched:
+                is_watched = True
+                self._state.request_publication()
             delays = self._settings.retry.delays()
             for event in events:
                 if isinstance(event, HealthChange):

@@ -293,6 +293,43 @@ async def test_a_backend_that_cannot_watch_its_cards_is_asked_again_with_a_back_
     assert executor.asked == 65, "1, 2, 4, 8, 16, 32 seconds, then one a minute"
 
 
+class ScriptedWatch(CardExecutor):
+    """A watch of two turns that report nothing; between them it fails once ``failure`` is set."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        super().__init__({"gpus": backend}, call_timeout_s=60, discovery_timeout_s=60, start=lambda work: work()())
+        self.failure = anyio.Event()
+        self.turn = 0
+
+    async def wait_for_events(self, name: str) -> Sequence[HealthChange | CardChange]:
+        del name
+        self.turn += 1
+        if self.turn == 2:
+            await self.failure.wait()
+            raise RuntimeError("event set lost")
+        if self.turn > 3:
+            await anyio.sleep_forever()
+        return ()
+
+
+async def test_a_card_that_comes_before_its_backend_is_watched_is_discovered_when_it_is() -> None:
+    """A card came back while its plugin started: its pod waited for the next discovery, five minutes later."""
+    node = Node()
+    node.publisher._card_executor = watch = ScriptedWatch(node.gpus)
+    async with running(node), anyio.create_task_group() as group:
+        node.gpus.cards.append(gpu(1))
+        group.start_soon(node.publisher.watch_health, "gpus")
+        await anyio.sleep(5)
+        assert "gpu-1" in node.whole_cards
+        node.gpus.cards.append(gpu(2))
+        await anyio.sleep(5)
+        assert "gpu-2" not in node.whole_cards, "its backend reports nothing, and the next discovery is not due"
+        watch.failure.set()
+        await anyio.sleep(5)
+        assert "gpu-2" in node.whole_cards, "while the watch failed nothing was reported, either"
+        group.cancel_scope.cancel()
+
+
 class FullDisk:
     """Records that cannot be written for a while."""
 
