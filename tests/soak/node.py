@@ -101,9 +101,14 @@ class SoakCluster(FakeCluster):
 
     def __init__(self) -> None:
         super().__init__()
-        node = NodeView(NODE, {})
-        self.allocator = ClusterAllocator(Features(), PoolIndex.build(()), nodes=[node])
+        self._slices: dict[str, ResourceSlice] = {}
         self._generation = 0
+        self.restart_scheduler()
+
+    def restart_scheduler(self) -> None:
+        """Have an allocator that has only the slices: what it keeps of earlier pods is the scheduler's memory."""
+        index = PoolIndex.build(self._slices.values())
+        self.allocator = ClusterAllocator(Features(), index, nodes=[NodeView(NODE, {})])
 
     def publish(self, devices: DeviceSet) -> None:
         self._generation += 1
@@ -118,7 +123,8 @@ class SoakCluster(FakeCluster):
                     shared_counters=content.shared_counters,
                 )
                 name = f"{pool.name.replace('/', '-')}-{number}"
-                self.allocator.set_slice(ResourceSlice(metadata=ObjectMeta(name=name), spec=spec))
+                self._slices[name] = slice_ = ResourceSlice(metadata=ObjectMeta(name=name), spec=spec)
+                self.allocator.set_slice(slice_)
 
     def report(self, about: object, **_: object) -> None:
         """Drop the event."""
@@ -166,6 +172,7 @@ class SoakNode:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self._errors.append(context))
         target = self.claims + claims
         self.begun = self.claims
+        self.cluster.restart_scheduler()
         self._pods_change = anyio.Event()
         async with anyio.create_task_group() as self._tasks:
             self._start()
