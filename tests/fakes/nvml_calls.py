@@ -27,7 +27,7 @@ def compute_profiles(instance: Any) -> list[Any]:
     for enum in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
         try:
             found.append(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, enum, 0))
-        except pynvml.NVMLError_NotSupported:
+        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
             continue
     return sorted(found, key=lambda profile: int(profile.sliceCount))
 
@@ -53,7 +53,7 @@ def list_gpu_instances(card: Any) -> dict[int, tuple[int, int, int]]:
     for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
         try:
             profile = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(card, enum)
-        except pynvml.NVMLError_NotSupported:
+        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
             continue
         count = ctypes.c_uint(0)
         rows = (pynvml.c_nvmlGpuInstance_t * profile.instanceCount)()

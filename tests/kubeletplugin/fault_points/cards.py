@@ -89,7 +89,7 @@ def _profile_names(card: object) -> dict[int, str]:
     for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
         try:
             profile = pynvml.nvmlDeviceGetGpuInstanceProfileInfoV(card, enum)
-        except pynvml.NVMLError_NotSupported:
+        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
             continue
         names[profile.id] = profile.name.removeprefix("MIG ")
     return names

@@ -184,7 +184,7 @@ def _make_instance(machine: NvidiaMachine, card: int, place: Place) -> None:
         for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
             try:
                 profile = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, enum, version=2)
-            except pynvml.NVMLError_NotSupported:
+            except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
                 continue
             if profile.name.removeprefix("MIG ") == place.profile:
                 size = next(size for start, size in placements(handle, profile.id) if start == place.start)

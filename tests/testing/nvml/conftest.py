@@ -13,8 +13,8 @@ MakeMachine: TypeAlias = Callable[..., NvidiaMachine]
 def make_machine(tmp_path: Path) -> MakeMachine:
     """Make a machine with the cards, H100s with MIG on where none are given."""
 
-    def make(*cards: CardDescription) -> NvidiaMachine:
+    def make(*cards: CardDescription, **driver: str) -> NvidiaMachine:
         chosen = cards or (CardDescription(model="h100-80gb-sxm", is_mig_on=True),)
-        return NvidiaMachine.create(tmp_path / "machine", MachineDescription(cards=chosen))
+        return NvidiaMachine.create(tmp_path / "machine", MachineDescription(cards=chosen, **driver))
 
     return make

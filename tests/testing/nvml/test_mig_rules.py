@@ -222,7 +222,7 @@ def test_a_card_without_mig_says_that_it_is_not_supported(make_machine: MakeMach
 
 def test_a_card_without_mig_answers_as_one_was_measured(make_machine: MakeMachine) -> None:
     """A GeForce RTX 3060: each profile that NVML knows is not supported, others are no profiles; outputs are left."""
-    with open_nvml(make_machine(CardDescription(model=H100, is_mig_capable=False))):
+    with open_nvml(make_machine(CardDescription(model=H100, is_mig_capable=False), driver_version="590.48.01")):
         answers = []
         for profile in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT + 2):
             info = pynvml.c_nvmlGpuInstanceProfileInfo_t()
@@ -237,6 +237,21 @@ def test_a_card_without_mig_answers_as_one_was_measured(make_machine: MakeMachin
             )
             assert (code, untouched.value) == (pynvml.NVML_ERROR_NOT_FOUND, 0x5A5A)
         assert pynvml.nvmlDeviceGetMaxMigDeviceCount(card()) == 0
+
+
+def test_a_driver_of_release_580_knows_17_profiles_and_leaves_their_version_tags_0(make_machine: MakeMachine) -> None:
+    """An H200 with driver 580.159.04: what reuses a structure for the next profile must set the tag again."""
+    with open_nvml(make_machine(CardDescription(model="h200-141gb"))):
+        codes = []
+        for profile in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+            info = pynvml.c_nvmlGpuInstanceProfileInfo_v2_t()
+            function = pynvml.nvmlLib.nvmlDeviceGetGpuInstanceProfileInfoV
+            codes.append(function(card(), ctypes.c_uint(profile), ctypes.byref(info)))
+            assert info.version == (0 if codes[-1] == pynvml.NVML_SUCCESS else pynvml.nvmlGpuInstanceProfileInfo_v2)
+        known = {profile for profile, code in enumerate(codes) if code == pynvml.NVML_SUCCESS}
+        assert known == {0, 1, 2, 3, 4, 7, 9}
+        assert set(codes[:17]) == {pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_SUPPORTED}
+        assert codes[17] == pynvml.NVML_ERROR_INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def profiles_of(card: Any) -> dict[int, Any]:
     for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
         try:
             found[enum] = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(card, enum)
-        except pynvml.NVMLError_NotSupported:
+        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
             continue
     return found
 

@@ -216,16 +216,17 @@ def test_metrics_are_the_average_between_two_samples(cut: NvidiaMachine) -> None
         assert values(read_metrics(*samples, *METRICS[:2])) == pytest.approx([35, 22.5])
 
 
-def test_samples_that_are_not_100_ms_apart_have_no_data(cut: NvidiaMachine) -> None:
+def test_samples_that_are_not_100_ms_apart_have_values_too(cut: NvidiaMachine) -> None:
+    """An H200 answered so; NVML's reference says that samples are refreshed every 100 ms."""
     cut.pass_time(0)
     cut.set_activity(1, BUSY)
     with two_samples() as samples:
         pynvml.nvmlGpmSampleGet(card(1), samples[0])
-        for seconds, code in ((0.1, pynvml.NVML_ERROR_NO_DATA), (0.001, pynvml.NVML_SUCCESS)):
+        for seconds in (0.0, 0.05):
             cut.pass_time(seconds)
             pynvml.nvmlGpmSampleGet(card(1), samples[1])
             ((found, _),) = read_metrics(*samples, METRICS[0])
-            assert found == code
+            assert found == pynvml.NVML_SUCCESS
 
 
 def test_a_metric_that_the_stand_in_lacks_is_not_supported_and_the_others_are_there(cut: NvidiaMachine) -> None:

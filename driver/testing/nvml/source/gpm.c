@@ -9,7 +9,6 @@
 
 #define GPM_VERSION 1      /* of nvmlGpmMetricsGet_t and nvmlGpmSupport_t */
 #define HOPPER 9           /* NVML_DEVICE_ARCH_HOPPER, the first with GPM */
-#define REFRESH_US 100000  /* samples are refreshed at this interval (nvmlGpmMetricsGet) */
 #define MOST_METRICS 477   /* NVML_GPM_METRIC_MAX of the newest bindings: more are no array of a caller's */
 
 struct gpm_sample {
@@ -111,8 +110,8 @@ static void measure(nvmlGpmMetric_t *metric, const struct gpm_sample *first, con
         if (metrics[i].id != metric->metricId)
             continue;
         metric->metricInfo = metrics[i].info;
-        metric->nvmlReturn = passed_us > REFRESH_US ? NVML_SUCCESS : NVML_ERROR_NO_DATA;
-        if (passed_us > REFRESH_US)
+        metric->nvmlReturn = NVML_SUCCESS;
+        if (passed_us > 0)
             metric->value = (second->used_us[i] - first->used_us[i]) / passed_us * 100;
     }
 }

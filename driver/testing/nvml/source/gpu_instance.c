@@ -3,6 +3,7 @@
  * The rules are those of NVML's reference and of listings of cards: see docs/testing-without-gpus.md. */
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "handles.h"
@@ -72,15 +73,18 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
 
 /* ---- profiles ---- */
 
+/* Release 580 of the driver does not know the last one, NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX. */
+static unsigned count_known_profiles(void) {
+    return atoi(machine->driver_version) > 580 ? NVML_GPU_INSTANCE_PROFILE_COUNT : NVML_GPU_INSTANCE_PROFILE_COUNT - 1;
+}
+
 static nvmlReturn_t find_by_enum(const struct card *card, unsigned profile_enum, const struct profile **profile) {
-    if (profile_enum >= NVML_GPU_INSTANCE_PROFILE_COUNT)
-        return NVML_ERROR_INVALID_ARGUMENT;
     for (unsigned i = 0; i < card->n_profiles; i++)
         if (card->profiles[i].profile_enum == profile_enum) {
             *profile = &card->profiles[i];
             return NVML_SUCCESS;
         }
-    return NVML_ERROR_NOT_SUPPORTED;
+    return profile_enum < count_known_profiles() ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 static nvmlReturn_t find_by_id(const struct card *card, unsigned id, const struct profile **profile) {
@@ -120,19 +124,19 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, uns
     LEAVE(NVML_SUCCESS);
 }
 
-/* Fill the structure whose version tag the caller has set: version 2 or 3. */
+/* Fill the structure whose version tag the caller has set: version 2 or 3. The tag is 0 afterwards. */
 static nvmlReturn_t describe(const struct profile *profile, void *structure) {
     unsigned version = *(unsigned *)structure;
     if (version == VERSION_TAG(nvmlGpuInstanceProfileInfo_v2_t, 2)) {
         nvmlGpuInstanceProfileInfo_v2_t *info = structure;
-        info->isP2pSupported = 0;
+        memset(info, 0, sizeof *info);
         DESCRIBE(info, profile);
         snprintf(info->name, sizeof info->name, "MIG %s", profile->name);
         return NVML_SUCCESS;
     }
     if (version == VERSION_TAG(nvmlGpuInstanceProfileInfo_v3_t, 3)) {
         nvmlGpuInstanceProfileInfo_v3_t *info = structure;
-        info->capabilities = 0;
+        memset(info, 0, sizeof *info);
         DESCRIBE(info, profile);
         snprintf(info->name, sizeof info->name, "MIG %s", profile->name);
         return NVML_SUCCESS;
