@@ -1,8 +1,14 @@
-"""Each test of this folder runs on stand-ins, and with ``-m gpu`` on the cards of this machine."""
+"""Each test of this folder runs on stand-ins, and with ``-m gpu`` on the cards of this machine.
 
-from collections.abc import Iterator
+What was seen of real cards is printed at the end, and written after each test to the file that the variable
+``KERF_GPU_REPORT`` names: a run that is cut short leaves what it has seen.
+"""
+
+import json
+import os
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -13,6 +19,9 @@ from tests.gpu.cards import CONTROL_NODE, Cards, real_cards, stand_ins
 
 _SEEN: Final = pytest.StashKey[list[str]]()
 """What the end of a run says of the cards that it has seen."""
+_REPORT: Final = pytest.StashKey[dict[str, Any]]()
+"""What the report has: the cards, how each test ended, and what tests note besides."""
+_REPORT_FILE: Final = os.environ.get("KERF_GPU_REPORT", "")
 _NEEDS_CARD: Final = pytest.mark.skipif(
     not CONTROL_NODE.exists(), reason=f"there is no NVIDIA card here: no {CONTROL_NODE}"
 )
@@ -32,6 +41,24 @@ def cards(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cards]:
             request.config.stash.setdefault(_SEEN, _describe(opened))
         yield opened
         assert opened.describe_modes() == before, "a test of this folder changes nothing"
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest, cards: Cards) -> dict[str, Any]:
+    """The report of what is seen of real cards; of stand-ins it is lost."""
+    return request.config.stash.setdefault(_REPORT, {}) if cards.are_real else {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    done = yield
+    if "gpu" in item.keywords and (done.when == "call" or not done.passed):
+        report = item.config.stash.setdefault(_REPORT, {})
+        report["cards"] = item.config.stash.get(_SEEN, [])
+        report.setdefault("tests", {})[item.name] = done.outcome
+        if _REPORT_FILE:
+            Path(_REPORT_FILE).write_text(json.dumps(report, indent=1) + "\n")
+    return done
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,11 +28,13 @@ _ERRORS: Final[Mapping[int, str]] = {
 }
 _NO_INSTANCE: Final = 99
 """More than the ids of GPU instances of any card."""
+_GPM_METRICS: Final = (1, 2, 3, 5, 10)
+"""Graphics, multiprocessors, occupancy, tensor cores, bandwidth of the memory: those of the stand-in."""
 _REPLY_S: Final = 60.0
 """The stand-in is compiled at its first use."""
 
 
-def sweep(card: Any) -> dict[str, str]:  # noqa: ANN401  (a pointer of the bindings)
+def sweep(card: Any) -> dict[str, str]:
     """Call each function on the card with this handle, and return how it ended. NVML is open."""
     uuid = pynvml.nvmlDeviceGetUUID(card)
     calls: dict[str, Callable[[], object]] = {
@@ -70,15 +73,54 @@ def sweep(card: Any) -> dict[str, str]:  # noqa: ANN401  (a pointer of the bindi
         "GetUtilizationRates",
     ):
         function = getattr(pynvml, f"nvmlDevice{name}")
-        calls[f"nvmlDevice{name}"] = lambda function=function: function(card)
+        calls[f"nvmlDevice{name}"] = partial(function, card)
     for profile in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
-        calls[f"nvmlDeviceGetGpuInstanceProfileInfoV, profile {profile}"] = lambda profile=profile: (
-            pynvml.nvmlDeviceGetGpuInstanceProfileInfo(card, profile, 2)
+        calls[f"nvmlDeviceGetGpuInstanceProfileInfoV, profile {profile}"] = partial(
+            pynvml.nvmlDeviceGetGpuInstanceProfileInfo, card, profile, 2
         )
-        calls[f"nvmlDeviceGetGpuInstancePossiblePlacements_v2, profile {profile}"] = lambda profile=profile: (
-            _list_placements(card, profile)
+        calls[f"nvmlDeviceGetGpuInstancePossiblePlacements_v2, profile {profile}"] = partial(
+            _list_placements, card, profile
         )
     return {name: _try_call(call) for name, call in calls.items()}
+
+
+def read_use(card: Any) -> dict[str, Any]:
+    """Return what the card is used now: memory in bytes, energy in mJ since the driver was loaded, processes, and what
+    it has of percentages, by NVML's number of each GPM metric. None: the card does not report it.
+    """
+    return {
+        "memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(card).used,
+        "energy_mj": _try_read(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(card)),
+        "processes": len(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(card)),
+        "utilization_percent": _try_read(lambda: pynvml.nvmlDeviceGetUtilizationRates(card).gpu),
+        "gpm_percent": _try_read(lambda: _read_gpm(card)),
+    }
+
+
+def _try_read(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except pynvml.NVMLError_NotSupported:
+        return None
+
+
+def _read_gpm(card: Any) -> dict[int, float]:
+    """Read the metrics that the stand-in has, between two samples."""
+    samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
+    try:
+        for sample in samples:
+            pynvml.nvmlGpmSampleGet(card, sample)
+        asked = pynvml.c_nvmlGpmMetricsGet_t()
+        asked.version, asked.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(_GPM_METRICS)
+        asked.sample1, asked.sample2 = samples
+        for place, metric in enumerate(_GPM_METRICS):
+            asked.metrics[place].metricId = metric
+        pynvml.nvmlGpmMetricsGet(asked)
+        read = asked.metrics[: len(_GPM_METRICS)]
+        return {one.metricId: one.value for one in read if one.nvmlReturn == pynvml.NVML_SUCCESS}
+    finally:
+        for sample in samples:
+            pynvml.nvmlGpmSampleFree(sample)
 
 
 def sweep_stand_in(model: str, product: str, mode: str) -> dict[str, str]:
@@ -98,14 +140,14 @@ def _try_call(call: Callable[[], object]) -> str:
     return DONE
 
 
-def _read_field(card: Any, field: int) -> None:  # noqa: ANN401
+def _read_field(card: Any, field: int) -> None:
     """Read one field. Raises NVMLError, also with the error code that the field has for itself."""
     (value,) = pynvml.nvmlDeviceGetFieldValues(card, [field])
     if value.nvmlReturn != pynvml.NVML_SUCCESS:
         raise pynvml.NVMLError(value.nvmlReturn)
 
 
-def _wait_for_event(card: Any) -> None:  # noqa: ANN401
+def _wait_for_event(card: Any) -> None:
     events = pynvml.nvmlEventSetCreate()
     try:
         pynvml.nvmlDeviceRegisterEvents(card, pynvml.nvmlEventTypeXidCriticalError, events)
@@ -114,7 +156,7 @@ def _wait_for_event(card: Any) -> None:  # noqa: ANN401
         pynvml.nvmlEventSetFree(events)
 
 
-def _list_placements(card: Any, profile: int) -> None:  # noqa: ANN401
+def _list_placements(card: Any, profile: int) -> None:
     info = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(card, profile, 2)
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(card, info.id, None, ctypes.byref(ctypes.c_uint(0)))
 

@@ -4,12 +4,16 @@ import os
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
+import pynvml
 import pytest
 
 from kerf_dra.cdi import DeviceNode
 from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_models
 from kerf_dra.driver.kubeletplugin.backends.base import Backend, HealthChange
+from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import UNKNOWN_MODEL, build_model
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
@@ -23,6 +27,7 @@ from tests.fakes.claims import DRIVER
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.mps import kept_in_a_thread, want
 from tests.gpu.cards import Cards, ChangeError
+from tests.gpu.sweep import read_use, sweep, sweep_stand_in
 from tests.kubeletplugin.harness import short_directory
 from tests.kubeletplugin.wait import until
 
@@ -112,6 +117,26 @@ def test_the_health_of_each_card_is_watched(cards: Cards) -> None:
     assert {change.card_uuid for change in changes} <= uuids
     lost = [change for change in changes if isinstance(change, HealthChange) and "does not answer" in change.reason]
     assert lost == [], "a card that was just found answers"
+
+
+def test_each_function_that_kerf_calls_answers_as_on_the_stand_in(cards: Cards, report: dict[str, Any]) -> None:
+    for reading in cards.library.list_cards():
+        model, _ = build_model(reading, cards.library.read_profiles(reading.uuid), gpu_models())
+        mode = cards.library.read_mig_mode(reading.uuid)
+        if model.id == UNKNOWN_MODEL or cards.library.list_gpu_instances(reading.uuid):
+            continue  # the stand-in has no such model, or nothing on its card
+        found = sweep(pynvml.nvmlDeviceGetHandleByUUID(reading.uuid.encode()))
+        expected = sweep_stand_in(model.id, reading.product, "none" if mode is None else "on" if mode.is_on else "off")
+        report.setdefault("functions", {})[reading.uuid] = found
+        differences = {name: (found[name], outcome) for name, outcome in expected.items() if found[name] != outcome}
+        assert differences == {}, "on the card, on the stand-in"
+
+
+def test_a_sample_of_use_is_read(cards: Cards, report: dict[str, Any]) -> None:
+    for reading in cards.library.list_cards():
+        sample = read_use(pynvml.nvmlDeviceGetHandleByUUID(reading.uuid.encode()))
+        report.setdefault("use", {})[reading.uuid] = sample
+        assert sample["memory_bytes"] <= reading.memory_bytes
 
 
 async def test_a_daemon_of_mps_takes_its_limits_and_leaves_the_compute_mode_as_it_is(cards: Cards) -> None:
