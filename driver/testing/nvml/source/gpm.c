@@ -3,13 +3,16 @@
  * A control sets how much each metric is used from then on; the state keeps the time that was used before. A sample has
  * that time up to now, so two samples give the average between them, whatever changed there. */
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "handles.h"
 
 #define GPM_VERSION 1      /* of nvmlGpmMetricsGet_t and nvmlGpmSupport_t */
 #define HOPPER 9           /* NVML_DEVICE_ARCH_HOPPER, the first with GPM */
+#define REFRESH_US 100000  /* samples are refreshed at this interval (nvmlGpmMetricsGet) */
 #define MOST_METRICS 477   /* NVML_GPM_METRIC_MAX of the newest bindings: more are no array of a caller's */
+#define DRAM_BW 10         /* NVML_GPM_METRIC_DRAM_BW_UTIL */
 
 struct gpm_sample {
     int is_taken;
@@ -26,7 +29,7 @@ static const struct {
 } metrics[GPM_METRICS] = {
     {1, {"GRACT", "Graphics Engine Activity", "%"}}, {2, {"SMACT", "SM Activity", "%"}},
     {3, {"SMOCC", "SM Occupancy", "%"}},             {5, {"TENSO", "Tensor Activity", "%"}},
-    {10, {"DRAMA", "DRAM Activity", "%"}},
+    {DRAM_BW, {"DRAMA", "DRAM Activity", "%"}},
 };
 
 static int has_gpm(const struct card *card) { return card->architecture >= HOPPER; }
@@ -111,8 +114,10 @@ static void measure(nvmlGpmMetric_t *metric, const struct gpm_sample *first, con
             continue;
         metric->metricInfo = metrics[i].info;
         metric->nvmlReturn = NVML_SUCCESS;
-        if (passed_us > 0)
+        if (passed_us >= REFRESH_US)
             metric->value = (second->used_us[i] - first->used_us[i]) / passed_us * 100;
+        else if (metric->metricId == DRAM_BW) /* as on an H100: 0 of 0 bytes */
+            metric->value = NAN;
     }
 }
 

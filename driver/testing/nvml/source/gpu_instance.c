@@ -311,7 +311,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned i
     ENTER();
     NEEDS(instance);
     LEAVE_ON_ERROR(find_card(device, &found));
-    if (!found.card->mig_current)
+    if (found.card->mig_switch == NOT_CAPABLE)
         LEAVE(NVML_ERROR_NOT_SUPPORTED);
     if (id >= MAX_GPU_INSTANCES || !found.card->instances[id].exists)
         LEAVE(NVML_ERROR_NOT_FOUND);
