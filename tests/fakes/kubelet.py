@@ -62,7 +62,10 @@ class FakeKubelet:
         newest = max(first, *others, key=lambda path: path.stat().st_ctime_ns) if others else first
         async with self._channel(newest) as channel:
             call = self._unary(channel, "/pluginregistration.Registration/GetInfo", registration.PluginInfo)
-            info: registration.PluginInfo = await call(registration.InfoRequest(), timeout=timeout_s)
+            # A socket has a name before its plugin listens there.
+            info: registration.PluginInfo = await call(
+                registration.InfoRequest(), timeout=timeout_s, wait_for_ready=True
+            )
             if not error:
                 self.info = info
                 self.version = next(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
@@ -18,6 +20,14 @@ from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
 
 CONTROL_NODE: Final = Path("/dev/nvidiactl")
 """It is there where a driver of NVIDIA is loaded and may be used."""
+REAL: Final = pytest.param(
+    "real",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(not CONTROL_NODE.exists(), reason=f"there is no NVIDIA card here: no {CONTROL_NODE}"),
+    ],
+)
+"""The parameter of the fixture ``cards`` for the cards of this machine."""
 DRIVER_ROOT: Final = Path(os.environ.get("KERF_GPU_DRIVER_ROOT", "/"))
 """Where the driver of this machine has its files: ``/``, ``/run/nvidia/driver``, ``/usr/local/nvidia``."""
 _CHANGE: Final = re.compile("Set|Create|Destroy|Reset|Clear")

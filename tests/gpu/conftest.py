@@ -15,22 +15,19 @@ import pytest
 from kerf_dra.driver.families.gpu.catalog import gpu_models
 from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import build_model
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.gpu.cards import CONTROL_NODE, Cards, real_cards, stand_ins
+from tests.gpu.cards import REAL, Cards, real_cards, stand_ins
 
 _SEEN: Final = pytest.StashKey[list[str]]()
 """What the end of a run says of the cards that it has seen."""
 _REPORT: Final = pytest.StashKey[dict[str, Any]]()
 """What the report has: the cards, how each test ended, and what tests note besides."""
 _REPORT_FILE: Final = os.environ.get("KERF_GPU_REPORT", "")
-_NEEDS_CARD: Final = pytest.mark.skipif(
-    not CONTROL_NODE.exists(), reason=f"there is no NVIDIA card here: no {CONTROL_NODE}"
-)
 
 
 @pytest.fixture(
     params=[
         pytest.param("stand-in", marks=NEEDS_COMPILER),
-        pytest.param("real", marks=[pytest.mark.gpu, _NEEDS_CARD]),
+        REAL,
     ]
 )
 def cards(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cards]:

@@ -1,8 +1,11 @@
 """Kerf reads NVIDIA cards as they are, and prepares for containers what needs no change of them."""
 
+import dataclasses
 import os
 import re
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +29,14 @@ from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.claims import DRIVER
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.mps import kept_in_a_thread, want
-from tests.gpu.cards import Cards, ChangeError
+from tests.gpu.cards import REAL, Cards, ChangeError
 from tests.gpu.sweep import read_use, sweep, sweep_stand_in
 from tests.kubeletplugin.harness import short_directory
 from tests.kubeletplugin.wait import until
+from tests.oracle.nvidia.container import RuncContainer
+from tools.realcluster.requirements import BUSYBOX
 
+PROBE = Path(__file__).with_name("fill_memory.c")
 _PLACE = re.compile(r"^Bus Location:\s*(\S+)$.*^Device Minor:\s*(\d+)$", re.MULTILINE | re.DOTALL)
 
 
@@ -95,6 +101,32 @@ def test_a_container_gets_the_nodes_and_files_of_a_whole_card_that_are_there(car
         assert any(f"libcuda.so.{card.driver_version}" in mount.container_path for mount in edits.mounts)
         assert "NVIDIA_VISIBLE_DEVICES=void" in edits.env
         plugin.release(record)
+
+
+@pytest.mark.parametrize("cards", [REAL], indirect=True)
+def test_a_program_in_a_container_computes_on_the_card_that_it_got(cards: Cards, tmp_path: Path) -> None:
+    """The container has a C library and nothing of the driver but what Kerf's edits put there. Hooks are left out."""
+    missing = [program for program in ("cc", "runc", str(BUSYBOX)) if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"there is no {', '.join(missing)} here")
+    probe = tmp_path / "fill_memory"
+    subprocess.run(["cc", PROBE, "-o", probe, "-Wl,--no-as-needed", "-ldl", "-lm"], check=True, timeout=60)
+    container = RuncContainer.create(tmp_path / "container", probe)
+    (libc,) = container.root.rglob("libc.so.6")
+    for name in ("libdl.so.2", "libpthread.so.0", "librt.so.1"):  # parts of libc.so.6 since glibc 2.34
+        shutil.copy(Path("/") / libc.relative_to(container.root).with_name(name), libc.with_name(name))
+    plugin = PluginStandIn(OpenedMachine(cards), GPU)
+    card = whole_card(cards)
+    (whole,) = [spec.of(card.uuid) for spec in card.geometry.specs if spec.profile is None]
+    record = plugin.allocate(whole, "user")
+    edits = dataclasses.replace(cards.backend.edits(plugin.prepare(record)), hooks=())
+    name = f"libcuda.so.{cards.library.read_driver_version()}"
+    (library,) = [mount.container_path for mount in edits.mounts if Path(mount.container_path).name == name]
+    found = container.run(edits, ["/bin/probe", library])
+    assert found.split() == ["1", whole.card_uuid]
+    with pytest.raises(AssertionError, match="cuInit: error"):
+        container.run(dataclasses.replace(edits, device_nodes=()), ["/bin/probe", library])
+    plugin.release(record)
 
 
 def has_numbers(node: DeviceNode) -> bool:
