@@ -13,7 +13,7 @@ IMPORT_PACKAGE: Final = "kerf_dra"
 """The package that they are imported from."""
 GENERATED: Final = "_generated"
 """The folders that protoc writes: no guard looks there."""
-_FOLDERS: Final = (*PRODUCT, "tests", "tools", "docs", "deploy", ".ci")
+_FOLDERS: Final = (*PRODUCT, "tests", "tools", "docs", "deploy", ".ci", ".github")
 """The folders of the repository; others in the root are caches and environments."""
 
 

@@ -15,6 +15,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("cdi", "deploy", "docs")
 """The folders whose pages are in the site, beside those of the root."""
+LOOKS = ("logo.svg", "site.css")
+"""The files beside this one that ``mkdocs.yml`` names."""
 _LINK = re.compile(r"(?P<head>\[(?P<text>[^]]*)\]\()(?P<target>[^)\s#]+)(?P<tail>[^)\s]*\))")
 
 
@@ -23,6 +25,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     theme = [file for file in files if not str(file.abs_src_path).startswith(config.docs_dir)]
     pages = sorted({*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))})
     linked = sorted({target for page in pages for target in _linked_files(page)} - {*pages})
+    linked += [Path(__file__).with_name(name) for name in LOOKS]
     return Files([*theme, *(_file(path, config) for path in (*pages, *linked))])
 
 

@@ -15,12 +15,12 @@ from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from tests.kube.certificates import HERE
 from tools.generate import chart
+from tools.generate.chart_values import ChartValue, list_values
 from tools.helm.chart import CHART, MANIFESTS, PROFILES, ROOT, profile
 from tools.image import description
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-PAGE = (ROOT / "docs/install.md").read_text()
 NAMES = sorted(path.stem for path in PROFILES.glob("*.yaml"))
 
 
@@ -119,17 +119,15 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
     names(VALUES, SCHEMA)
 
 
-def test_the_page_says_what_each_value_does() -> None:
-    values = {
-        f"{name}.{member}" if isinstance(value, dict) else name
-        for name, value in VALUES.items()
-        if name != "plugins"
-        for member in (value if isinstance(value, dict) else [name])
-    }
-    values |= {f"plugins[].{name}" for name in SCHEMA["definitions"]["profile"]["properties"]}
-    rows = PAGE.partition("## Values")[2].splitlines()
-    described = {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1] if "|" in row else "")}
-    assert values == described
+@pytest.mark.parametrize("value", list_values(SCHEMA), ids=lambda value: value.path)
+def test_a_value_is_described_and_the_page_that_says_more_is_there(value: ChartValue) -> None:
+    assert value.description.endswith("."), "say in values.schema.json what it does"
+    assert not value.page or (ROOT / value.page.partition("#")[0]).is_file()
+
+
+def test_the_page_of_the_chart_has_each_profile() -> None:
+    rows = re.findall(r"^\| `(\w+)\.yaml` \|", (CHART / "README.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == NAMES
 
 
 def test_the_chart_is_of_this_version_and_has_this_image() -> None:

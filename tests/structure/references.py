@@ -27,7 +27,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 }
 """What looks like a path of ours and is none."""
 
-_FOLDERS: Final = r"(?:api|cdi|deploy|docs|driver|tests|tools|\.ci)"
+_FOLDERS: Final = r"(?:api|cdi|deploy|docs|driver|tests|tools|\.ci|\.github)"
 _PATH: Final = re.compile(rf"{_FOLDERS}/[\w./*-]*|[\w./-]+\.(?:py|md)")
 _MODULE: Final = re.compile(r"(?:kerf_dra|api|cdi|driver|tests|tools)(?:\.[A-Za-z_]\w*)+")
 _TEST: Final = re.compile(r"(?P<path>[\w./-]+\.py)::(?P<test>\w+)")

@@ -30,7 +30,7 @@ _NO_SLUG: Final = re.compile(r"[^\w\- ]")
 
 def pages() -> Iterator[Path]:
     for path in sorted(files()):
-        if path.suffix == ".md" and path.parts[0] != "tests":
+        if path.suffix == ".md" and path.parts[0] not in ("tests", ".github"):
             yield path
 
 

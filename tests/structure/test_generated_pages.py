@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tools.generate import (
+    chart_values,
     command_line,
     dashboard,
     driver_differences,
@@ -32,7 +33,17 @@ def test_the_page_for_admins_has_every_metric(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "generator",
-    [kinds, command_line, pictures, placement_plot, examples, dashboard, driver_differences, sanity_rows],
+    [
+        kinds,
+        command_line,
+        chart_values,
+        pictures,
+        placement_plot,
+        examples,
+        dashboard,
+        driver_differences,
+        sanity_rows,
+    ],
     ids=lambda each: each.__name__,
 )
 def test_references_and_pictures_are_what_the_code_gives(generator: Any, tmp_path: Path) -> None:

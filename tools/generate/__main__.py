@@ -2,6 +2,7 @@
 
 from tools.generate import (
     chart,
+    chart_values,
     command_line,
     compatibility,
     crds,
@@ -27,6 +28,7 @@ for generator in (
     compatibility,
     crds,
     chart,
+    chart_values,
     protos,
     kubernetes_messages,
     packages,
