@@ -22,6 +22,7 @@ SHOWING: Final = (
 )
 """What shows cards, and must not draw them itself."""
 OTHER_PICTURES: Final = {
+    "tools/generate/diagram.py": "boxes and arrows",
     "tools/generate/dashboard.py": "the panels of a dashboard",
     "tools/generate/placement_plot.py": "figures, as bars",
 }

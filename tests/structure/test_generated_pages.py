@@ -8,6 +8,7 @@ import pytest
 
 from tools.generate import (
     chart_values,
+    claim_diagrams,
     command_line,
     dashboard,
     driver_differences,
@@ -38,6 +39,7 @@ def test_the_page_for_admins_has_every_metric(tmp_path: Path) -> None:
         command_line,
         chart_values,
         pictures,
+        claim_diagrams,
         placement_plot,
         examples,
         dashboard,

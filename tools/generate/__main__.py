@@ -3,6 +3,7 @@
 from tools.generate import (
     chart,
     chart_values,
+    claim_diagrams,
     command_line,
     compatibility,
     crds,
@@ -45,6 +46,7 @@ for generator in (
     command_line,
     pictures,
     placement_plot,
+    claim_diagrams,
     examples,
 ):
     for path in generator.generate(generator.ROOT):
