@@ -102,7 +102,8 @@ def _find_centers(
     for sweep in range(_SWEEPS):
         for layer in layers if sweep % 2 else reversed(layers):
             wanted = {name: _mean([centers[other] for other in joined[name] or [name]]) for name in layer}
-            layer[:] = sorted(layer, key=lambda name, wanted=wanted: (wanted[name], str(name)))
+            ranks = {name: (wanted[name], str(name)) for name in layer}
+            layer.sort(key=ranks.__getitem__)
             centers |= _spread(layer, wanted, widths)
     left = min(x - _measure(name, widths) / 2 for name, x in centers.items())
     return {name: round(x - left + _MARGIN, 1) for name, x in centers.items()}
