@@ -23,6 +23,9 @@ _PAGE_SPAN: Final = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _CODE_SPAN: Final = re.compile(r"``([^`]+)``")
 _COMMENT_WITH_SPAN: Final = re.compile(r"#.*``")
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
+_FENCE_LINE: Final = re.compile(r"(?P<indent> *)```")
+_BOLD_STEP: Final = re.compile(r"\*\*\d+\. ")
+_STEP: Final = re.compile(r"\d+\. ")
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _NO_SLUG: Final = re.compile(r"[^\w\- ]")
 """What GitHub and the documentation site leave out of a heading's anchor; spaces become hyphens."""
@@ -76,6 +79,23 @@ def prose(path: Path) -> Iterator[str]:
                 yield token.string
 
 
+def broken_lists(page: str) -> Iterator[str]:
+    """The blocks of code in items of lists that the site does not show in them, and steps that are no list.
+
+    The site's Markdown wants four spaces for each level of a list before a block; GitHub's takes two or three, too.
+    """
+    lines = page.splitlines()
+    is_code = False
+    for before, line in zip(["", *lines], lines, strict=False):
+        fence = _FENCE_LINE.match(line)
+        if fence and not is_code and len(fence["indent"]) % 4:
+            yield line
+        is_code ^= fence is not None
+        follows_text = before.strip() != "" and not before.startswith((" ", "|")) and not _STEP.match(before)
+        if not is_code and (_BOLD_STEP.match(line) or (_STEP.match(line) and follows_text)):
+            yield line
+
+
 def missing_in_pages() -> set[str]:
     found = {f"{page}: {target}" for page in pages() for target in broken_links(page, text(page))}
     return found | {
@@ -96,6 +116,30 @@ def missing_in_code() -> set[str]:
 
 def test_what_pages_name_is_there() -> None:
     check("the page names what is not there", missing_in_pages())
+
+
+def test_steps_and_blocks_of_code_are_parts_of_lists_on_the_site() -> None:
+    check(
+        "four spaces before a block in a list, `1. ` after an empty line",
+        {f"{page}: {line}" for page in pages() for line in broken_lists(text(page))},
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "is_broken"),
+    [
+        ("1. first\n2. second\n", False),
+        ("1. first\n   goes on\n2. second\n", False),
+        ("1. first\n\n    ```sh\n    a\n    ```\n\n2. second\n", False),
+        ("1. first\n\n   ```sh\n   a\n   ```\n\n2. second\n", True),
+        ("- first\n\n  ```sh\n  a\n  ```\n", True),
+        ("these:\n1. first\n", True),
+        ("**1. First**: this\n", True),
+        ("```text\n**1. First**\n a:\n1. b\n```\n", False),
+    ],
+)
+def test_a_list_that_the_site_breaks_is_found(page: str, is_broken: bool) -> None:
+    assert any(broken_lists(page)) == is_broken
 
 
 def test_the_site_has_every_page_once() -> None:
