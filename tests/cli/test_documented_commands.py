@@ -16,7 +16,7 @@ from tests.structure.rules import check
 from tools.generate.examples import FOLDERS
 from tools.sources import ROOT, files, text
 
-_BLOCK: Final = re.compile(r"^```(?:sh|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK: Final = re.compile(r"^(?P<indent> *)```(?:sh|shell)\n(?P<lines>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
 _COMMENT: Final = re.compile(r"\s+# .*$")
 _CLUSTER: Final = "docs/examples/full-card/cluster.json"
 
@@ -186,6 +186,9 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "KERF_GPU_DRIVER_ROOT=/run/nvidia/driver make gpu": "needs a card",
     "cat /sys/class/fpga_region/region*/dfl-fme.*/dfl-fme-region.*/fpga_region/region*/compat_id": "needs a card",
     "cat /sys/class/fpga_region/region*/dfl-fme.*/ports_num": "needs a card",
+    "kubectl exec --namespace kerf-system PLUGIN-POD -- kerf devices --backend nvidia=/etc/kerf/nvidia.yaml": (
+        "needs a card; tests/cli/test_devices.py lists stand-ins for cards"
+    ),
     "kubectl label node node-1 kerf.dev/dfl=true": "needs a card",
     "cat /sys/bus/pci/drivers/xocl/*/interface_uuids": "needs a card",
     "kubectl label node node-1 kerf.dev/xrt=true": "needs a card",
@@ -201,6 +204,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     ): "kubectl's own language; the fields are read by tests/kubeletplugin/test_with_the_embedded_cluster.py",
 }
 PAGES_NOT_RUN: Final[Mapping[str, str]] = {
+    "deploy/krew/README.md": "an archive of 50 MB, and Krew; tests/structure/test_forge_files.py judges the manifest",
     "docs/reliability.md": "records of runs that took hours, with their output; make has a target for each",
 }
 
@@ -213,8 +217,9 @@ def documented() -> Iterator[tuple[str, str]]:
         name = page.as_posix()
         if page.suffix != ".md" or page.parts[0] == "tests" or name in {**PAGES_RUN_ELSEWHERE, **PAGES_NOT_RUN}:
             continue
-        for block in _BLOCK.findall(text(page)):
-            yield from ((name, _COMMENT.sub("", line)) for line in block.splitlines() if line)
+        for block in _BLOCK.finditer(text(page)):
+            lines = (line.removeprefix(block["indent"]) for line in block["lines"].splitlines())
+            yield from ((name, _COMMENT.sub("", line)) for line in lines if line)
 
 
 def test_every_command_of_a_page_is_run_or_has_a_reason() -> None:
@@ -247,7 +252,7 @@ def test_a_command_of_a_page_does_what_it_says(
 
 
 def test_the_alerts_become_an_object_of_the_operator() -> None:
-    [block] = _BLOCK.findall(text(Path("docs/metrics.md")))
+    [(_, block)] = _BLOCK.findall(text(Path("docs/metrics.md")))
     script = block.replace("kubectl apply -f -", "cat")
     assert script != block
     made = subprocess.run(["sh", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -23,6 +23,9 @@ from tests.fakes.cluster_states import device_class
 NVIDIA: Final = "gpu.nvidia.com"
 INTEL: Final = "gpu.intel.com"
 DRANET: Final = "dra.net"
+EXAMPLE: Final = "gpu.example.com"
+AMD: Final = "gpu.amd.com"
+HAMI: Final = "hami-core-gpu.project-hami.io"
 
 MIG_CLASS: Final = device_class(
     "mig.nvidia.com", f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == 'mig'"
@@ -84,6 +87,79 @@ def dranet_slices(node: str, interfaces: int = 2) -> list[ResourceSlice]:
         for number in range(interfaces)
     ]
     return [_slice(DRANET, node, 0, 1, tuple(devices))]
+
+
+def example_slices(node: str, gpus: int = 8) -> list[ResourceSlice]:
+    """Return what Kubernetes' example of a driver publishes: whole devices with memory."""
+    devices = [
+        Device(
+            name=f"gpu-{number}",
+            attributes={
+                "index": Attribute.of(number),
+                "model": Attribute.of("LATEST-GPU-MODEL"),
+                "uuid": Attribute.of(f"gpu-{number}"),
+            },
+            capacity={"memory": _capacity("80Gi")},
+        )
+        for number in range(gpus)
+    ]
+    return [_slice(EXAMPLE, node, 0, 1, tuple(devices))]
+
+
+def amd_slices(node: str, gpus: int = 2) -> list[ResourceSlice]:
+    """Return what AMD's driver publishes of cards that an administrator has partitioned: no counters, a PCI address."""
+    devices = [
+        Device(
+            name=f"gpu-{8 * gpu + part}-{128 + 8 * gpu + part}",
+            attributes={
+                "type": Attribute.of("amdgpu-partition"),
+                "productName": Attribute.of("AMD_Instinct_MI300X"),
+                "partitionProfile": Attribute.of("cpx_nps4"),
+                "resource.kubernetes.io/pciBusID": Attribute.of(f"0000:{gpu:02x}:00.0"),
+            },
+            capacity={"memory": _capacity("24Gi"), "computeUnits": _capacity("38")},
+        )
+        for gpu in range(gpus)
+        for part in range(8)
+    ]
+    return [_slice(AMD, node, 0, 1, tuple(devices))]
+
+
+def amd_mode_slices(node: str, gpus: int = 2) -> list[ResourceSlice]:
+    """Return what AMD's driver publishes where it partitions: a device for each mode, and a counter of one for a card.
+
+    Claims share a device, up to its partitions (consumable capacity).
+    """
+    modes = {"spx-nps1": 1, "dpx-nps2": 2, "cpx-nps1": 8, "cpx-nps4": 8}
+    devices = [
+        Device(
+            name=f"gpu-{gpu}-{mode}",
+            attributes={"computePartition": Attribute.of(mode[:3]), "memoryPartition": Attribute.of(mode[4:])},
+            capacity={"partitions": _capacity(str(count)), "memory": _capacity(f"{192 // count}Gi")},
+            allow_multiple_allocations=True,
+            consumes_counters=(
+                DeviceCounterConsumption(counter_set=f"gpu-{gpu}-mutex", counters={"partition-mode": _counter(1)}),
+            ),
+        )
+        for gpu in range(gpus)
+        for mode, count in modes.items()
+    ]
+    counters = [CounterSet(name=f"gpu-{gpu}-mutex", counters={"partition-mode": _counter(1)}) for gpu in range(gpus)]
+    return [_slice(AMD, node, 0, 2, (), tuple(counters)), _slice(AMD, node, 1, 2, tuple(devices))]
+
+
+def hami_slices(node: str, gpus: int = 2) -> list[ResourceSlice]:
+    """Return what HAMi's driver publishes: cards of which claims have shares of cores and memory."""
+    devices = [
+        Device(
+            name=f"hami-gpu-{number}",
+            attributes={"type": Attribute.of("hami-gpu"), "productName": Attribute.of("NVIDIA A10")},
+            capacity={"cores": _capacity("100"), "memory": _capacity("23028Mi")},
+            allow_multiple_allocations=True,
+        )
+        for number in range(gpus)
+    ]
+    return [_slice(HAMI, node, 0, 1, tuple(devices))]
 
 
 def _slice(

@@ -1,5 +1,6 @@
 """Pictures of cards, from slices and claims alone: what each unit is, for the slices of any driver."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import dist
@@ -8,7 +9,6 @@ from typing import Final
 import pytest
 
 from kerf_dra.api.model.devices import (
-    Attribute,
     Capacity,
     Counter,
     CounterSet,
@@ -32,8 +32,18 @@ from kerf_dra.driver.partitions.card_pictures.picture_builder import (
     find_consumed,
     find_holders,
 )
+from kerf_dra.driver.partitions.card_pictures.svg_picture import draw_svg
 from kerf_dra.driver.partitions.card_pictures.text_picture import draw_pictures
-from tests.diagnostics.vendor_slices import dranet_slices, intel_slices, nvidia_slices
+from tests.diagnostics.vendor_slices import (
+    AMD,
+    amd_mode_slices,
+    amd_slices,
+    dranet_slices,
+    example_slices,
+    hami_slices,
+    intel_slices,
+    nvidia_slices,
+)
 from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster
 from tests.fakes.published_slices import fpgas, slices
 
@@ -217,43 +227,87 @@ def picture_of(found: Iterable[ResourceSlice]) -> list[CardPicture]:
     return [*build_card_pictures(found, {})]
 
 
-def example_slices() -> list[ResourceSlice]:
-    """What Kubernetes' example of a driver publishes: whole devices."""
-    attributes = {"model": Attribute.of("LATEST-GPU-MODEL"), "index": Attribute.of(0)}
-    memory = {"memory": Capacity(value=Quantity("80Gi"))}
-    return [pool([device(f"gpu-{n}", attributes=attributes, capacity=memory) for n in range(8)])]
-
-
-def amd_slices() -> list[ResourceSlice]:
-    """What AMD's driver publishes: partitions that exist, without counters."""
-    attributes = {"partitionProfile": Attribute.of("cpx_nps4"), "productName": Attribute.of("AMD_Instinct_MI300X")}
-    return [pool([device(f"gpu-{n}-{128 + n}", attributes=attributes) for n in range(8)])]
-
-
-def hami_slices() -> list[ResourceSlice]:
-    """What HAMi's driver publishes: cards of which claims have shares of cores and memory."""
-    capacity = {"cores": Capacity(value=Quantity(100)), "memory": Capacity(value=Quantity("80Gi"))}
-    return [pool([device(f"hami-gpu-{n}", allow_multiple_allocations=True, capacity=capacity) for n in range(4)])]
-
-
 @pytest.mark.parametrize(
     ("found", "rows"),
     [
         (nvidia_slices("n", cards=2), ["memory-slice 0-7", "memory-slice 0-7"]),
         (intel_slices("n"), ["device 0-1"]),
         (dranet_slices("n"), ["device 0-1"]),
-        (example_slices(), ["device 0-7"]),
-        (amd_slices(), ["device 0-7"]),
-        (hami_slices(), ["device 0-3"]),
+        (example_slices("n"), ["device 0-7"]),
+        (amd_slices("n"), ["device 0-15"]),
+        (amd_mode_slices("n"), ["device 0", "device 0"]),
+        (hami_slices("n"), ["device 0-1"]),
         (slices("n", fpgas("quad")), ["slot 0-3"]),
     ],
-    ids=["NVIDIA", "Intel", "dranet", "example", "AMD", "HAMi", "FPGA"],
+    ids=["NVIDIA", "Intel", "dranet", "example", "AMD", "AMD's modes", "HAMi", "FPGA"],
 )
 def test_the_slices_of_every_driver_are_drawn(found: list[ResourceSlice], rows: list[str]) -> None:
     pictures = picture_of(found)
     assert [row.title for each in pictures for row in each.rows] == rows
     assert {unit.state for each in pictures for unit in each.units} <= {UnitState.FREE, UnitState.TAINTED}
     assert all(each.problems == () for each in pictures)
+
+
+@pytest.mark.parametrize(
+    ("found", "held_devices", "drawn"),
+    [
+        (
+            nvidia_slices("n", cards=2),
+            {"gpu-0-mig-1g10gb-19-0": ["x/a"], "gpu-1": ["x/b"]},
+            ["[ a . . . . . . . ]", "[ b b b b b b b b ]"],
+        ),
+        (example_slices("n"), {"gpu-0": ["x/a"], "gpu-5": ["x/b"]}, ["[ a . . . . b . . ]"]),
+        (amd_slices("n"), {"gpu-1-129": ["x/a"], "gpu-9-137": ["x/b"]}, ["[ . a . . . . . . . b . . . . . . ]"]),
+        (
+            amd_mode_slices("n"),
+            {"gpu-0-cpx-nps4": ["x/a", "x/c"], "gpu-1-spx-nps1": ["x/b"]},
+            ["[ A ]", "[ B ]"],
+        ),
+        (intel_slices("n"), {"0000-00-00-0-0x56c0": ["x/a"]}, ["[ a ~ ]"]),
+        (hami_slices("n"), {"hami-gpu-0": ["x/a", "x/b"]}, ["[ A . ]"]),
+        (dranet_slices("n"), {"eth1": ["x/a"]}, ["[ . a ]"]),
+    ],
+    ids=["NVIDIA", "example", "AMD", "AMD's modes", "Intel", "HAMi", "dranet"],
+)
+def test_the_claims_of_every_driver_are_drawn_on_their_devices(
+    found: list[ResourceSlice], held_devices: dict[str, list[str]], drawn: list[str]
+) -> None:
+    holders = {DeviceId(found[0].spec.driver, "n", name): claims for name, claims in held_devices.items()}
+    text = " ".join(draw_pictures(build_card_pictures(found, holders), 100))
+    assert re.findall(r"\[ [A-Za-z.~ ]+ \]", text) == drawn
+    assert all(claim in text for claims in held_devices.values() for claim in claims)
+    svg = draw_svg([*build_card_pictures(found, holders)], "cards")
+    assert all(claim in svg for claims in held_devices.values() for claim in claims)
+
+
+def test_a_card_without_units_shows_what_is_held_what_claims_share_of_it_and_whether_anything_fits() -> None:
+    mode = DeviceId(AMD, "n", "gpu-0-cpx-nps4")
+    used, free = build_card_pictures(
+        amd_mode_slices("n"), {mode: ["x/a", "x/c"]}, consumed={mode: {"partitions": Quantity(2)}}
+    )
+    assert [(unit.state, unit.label, unit.holders) for unit in used.units] == [("shared", "cpx", ("x/a", "x/c"))]
+    assert [(each.name, each.used, each.total) for each in used.gauges] == [
+        ("partition-mode", "1", "1"),
+        ("partitions", "2", "8"),
+    ]
+    assert [unit.state for unit in free.units] == [UnitState.FREE]
+
+
+@pytest.mark.parametrize(
+    ("devices", "taken", "states"),
+    [
+        ([], [], ["withheld"]),
+        ([device("half", {"memory": 40}), device("other", {"memory": 40})], ["half"], ["held", "free"]),
+        ([device("most", {"memory": 60}), device("other", {"memory": 40})], ["most"], ["held"]),
+        ([device("more", {"memory": 90})], [], ["stranded"]),
+    ],
+    ids=["no device", "something fits", "nothing fits beside a claim", "nothing fits at all"],
+)
+def test_a_card_that_counts_memory_alone_has_a_unit_for_each_claim(
+    devices: list[Device], taken: list[str], states: list[str]
+) -> None:
+    [picture] = build_card_pictures([pool(devices, {"memory": 80})], held(**{name: [f"x/{name}"] for name in taken}))
+    assert [str(unit.state) for unit in picture.units] == states
 
 
 def test_kerfs_own_cards_are_drawn_from_what_the_scheduler_allocated() -> None:

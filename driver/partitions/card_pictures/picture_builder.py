@@ -1,8 +1,9 @@
 """Builds the pictures of cards from ResourceSlices and claims alone, of any driver.
 
 A counter set is a card (KEP-4815): each of its numbered counters of amount 1 is a unit, which the devices that consume
-it have. Devices that consume no counters are whole; those of one pool are the units of one picture. Of a card that can
-be divided in several layouts the units of the one in use are drawn, or else of the one with most units.
+it have. Of a card without such counters the devices that claims hold are drawn, and one unit for all that still fit:
+they exclude one another. Devices that consume no counters are whole; those of one pool are the units of one picture. Of
+a card that can be divided in several layouts the units of the one in use are drawn, or else of the one with most units.
 
 A free unit is *stranded* if none of the published devices that have it fits into what is left of all their counters.
 Each unit is judged by itself: devices that overlap may leave more units unused than are drawn so. Counters that
@@ -27,8 +28,8 @@ _NUMBERED: Final = re.compile(r"(?P<stem>.*[^0-9-])-*(?P<number>[0-9]{1,9})", re
 """A counter that may be a unit. More digits are no number of a unit of any hardware."""
 _MODEL_NAMES: Final = (v.ATTRIBUTE_MODEL, v.ATTRIBUTE_PRODUCT_NAME)
 """The attributes that name the model of a card, in any driver's domain; the first that a device has counts."""
-_LABEL_NAMES: Final = (v.ATTRIBUTE_PROFILE, v.ATTRIBUTE_FUNCTION, "partitionProfile")
-"""The attributes that say what a partition is; the last is that of AMD's driver."""
+_LABEL_NAMES: Final = (v.ATTRIBUTE_PROFILE, v.ATTRIBUTE_FUNCTION, "partitionProfile", "computePartition")
+"""The attributes that say what a partition is; the last two are those of AMD's driver."""
 _EXCLUDING: Final = frozenset({"NoSchedule", "NoExecute"})
 """The effects of taints that keep claims away (KEP-5055); others inform."""
 _PROBLEMS: Final = 4
@@ -205,11 +206,14 @@ class _PoolReader:
             pool=self.id_.pool,
             name=set_.name,
             model=next((model for each in devices if (model := _find_text(each, _MODEL_NAMES))), ""),
-            rows=tuple(_choose_layout(drawn, devices)),
-            gauges=tuple(
-                _gauge(name, counter.value.nano - self.left[set_.name, name], counter.value)
-                for name, counter in sorted(set_.counters.items())
-                if name not in units
+            rows=tuple(_choose_layout(drawn, devices)) or (self._read_holding(devices),),
+            gauges=(
+                *(
+                    _gauge(name, counter.value.nano - self.left[set_.name, name], counter.value)
+                    for name, counter in sorted(set_.counters.items())
+                    if name not in units
+                ),
+                *(() if drawn else self._sum_consumed(devices)),
             ),
             problems=_limit([*self._find_contradictions(set_, devices), *self._pool_problems]),
         )
@@ -250,6 +254,16 @@ class _PoolReader:
         if not fitting:
             return Unit(state=UnitState.STRANDED)
         return self._describe_free(fitting)
+
+    def _read_holding(self, devices: Sequence[Device]) -> UnitRow:
+        """Return the devices of a card without units that claims hold, and one unit if anything fits beside them."""
+        units = [self._describe_held([device]) for device in devices if self.held.get(device.name)]
+        fitting = [device for device in devices if device.name in self.fitting]
+        if fitting:
+            units.append(self._describe_free(fitting))
+        elif not units:
+            units.append(Unit(state=UnitState.STRANDED if devices else UnitState.WITHHELD))
+        return UnitRow(name="device", numbers=tuple(range(len(units))), units=tuple(units))
 
     def _read_device(self, device: Device) -> Unit:
         return self._describe_held([device]) if self.held.get(device.name) else self._describe_free([device])
@@ -297,11 +311,20 @@ class _PoolReader:
         totals: dict[str, Quantity] = {}
         used: Counter[str] = Counter()
         for device in devices:
-            has = self.consumed.get(DeviceId(self.id_.driver, self.id_.pool, device.name), {})
+            has = self.consumed.get(self._id_of(device), {})
             for name, capacity in device.capacity.items() if device.allow_multiple_allocations else ():
                 totals[name] = totals[name] + capacity.value if name in totals else capacity.value
                 used[name] += has[name].nano if name in has else 0
         yield from (_gauge(name, used[name], total) for name, total in sorted(totals.items()))
+
+    def _sum_consumed(self, devices: Sequence[Device]) -> Iterator[Gauge]:
+        """Yield the capacities of a card's devices that claims share, and of which they have parts."""
+        shared = [device for device in devices if self.held.get(device.name)]
+        names = {name for device in shared for name in self.consumed.get(self._id_of(device), ())}
+        yield from (gauge for gauge in self._sum_capacities(shared) if gauge.name in names)
+
+    def _id_of(self, device: Device) -> DeviceId:
+        return DeviceId(self.id_.driver, self.id_.pool, device.name)
 
     def _find_contradictions(self, set_: CounterSet, devices: Sequence[Device]) -> Iterator[str]:
         for device in devices:
