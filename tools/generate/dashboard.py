@@ -162,7 +162,7 @@ def _draw_table(panel: Mapping[str, Any], found: Sequence[Vector], area: _Area, 
 def _titles(panel: Mapping[str, Any]) -> list[str]:
     """The metric of each expression of a table, without what all have in common."""
     names = [parse(target["expr"]).selectors[0][0] for target in panel["targets"]]
-    return [name.removeprefix("kerf_").replace("_", " ") for name in names]
+    return [name.removeprefix("kerf_").removesuffix("_units").replace("_", " ") for name in names]
 
 
 def _draw_plot(panel: Mapping[str, Any], recording: Recording, area: _Area, unit: str) -> Iterator[str]:
