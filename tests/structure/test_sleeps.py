@@ -54,6 +54,7 @@ POLLS: Final = {
     "tools/mutants/test_processes.py": "processes are asked whether they have ended",
     "tools/mutants/processes.py": "processes are asked whether they have ended",
     "tools/mutants/trials.py": "processes are asked whether they have ended",
+    "tools/demo_metrics.py": "the programs of a demo are asked for their metrics once a second",
     "tools/environment.py": "pip is asked how far it is",
     "tools/realcluster/cluster.py": "a real control plane is asked whether it serves",
     "tools/realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
