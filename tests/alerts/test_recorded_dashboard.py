@@ -38,7 +38,7 @@ SMALL: Final = Recording(
 )
 
 
-def told(expression: str, sample: int = 2) -> dict[str, float]:
+def evaluated(expression: str, sample: int = 2) -> dict[str, float]:
     """The values by their labels, without names."""
     return {
         ",".join(value for _, value in sorted(key)): round(value, 6)
@@ -71,17 +71,17 @@ def told(expression: str, sample: int = 2) -> dict[str, float]:
     ],
 )
 def test_an_expression_has_the_value_that_prometheus_documents(expression: str, values: dict[str, float]) -> None:
-    assert told(expression) == values
+    assert evaluated(expression) == values
 
 
 def test_what_is_not_there_at_a_sample_has_no_value() -> None:
-    assert told("none", 0) == {"a": 0}
+    assert evaluated("none", 0) == {"a": 0}
 
 
 @pytest.mark.parametrize("expression", ["avg(free)", "free[5m]", "sum(free", "free ? 1", "free offset 5m", ""])
 def test_what_the_dashboard_does_not_need_is_refused(expression: str) -> None:
     with pytest.raises(UnsupportedExpressionError):
-        told(expression)
+        evaluated(expression)
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])

@@ -44,8 +44,8 @@ def test_every_socket_between_kubelet_and_plugin_is_in_the_picture(socket: Path)
 
 def test_the_phases_in_the_life_of_a_claim_are_those_of_its_metrics() -> None:
     drawn = re.findall(r'<text class="name" x="2"[^>]*>(.*?)</text>', text(LIFE))
-    told = [metric.documentation for metric in find_metrics("kubeletplugin")]
-    phases = " ".join(each for each in told if "by phase" in each or "in a phase" in each)
+    documented = [metric.documentation for metric in find_metrics("kubeletplugin")]
+    phases = " ".join(each for each in documented if "by phase" in each or "in a phase" in each)
     assert drawn[-1] == "free", "no metric counts it"
     assert [phase for phase in drawn[:-1] if phase not in phases] == []
     assert len(drawn) == 7

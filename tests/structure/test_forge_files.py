@@ -1,4 +1,4 @@
-"""Files for forges and for Krew: what they name is there, and a change of somebody else's gets no rights by them."""
+"""Files for forges and for Krew: what they name is there, and a proposed change gets no rights by them."""
 
 import re
 import tomllib

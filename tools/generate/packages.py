@@ -23,7 +23,7 @@ PICTURE: Final = Path("docs/pictures/packages.svg")
 _PRODUCT: Final = ("api", "cdi", "driver")
 _IMPORT_PACKAGE: Final = "kerf_dra."
 _NAMESPACES: Final = ("api", "driver")
-"""Heads that have names and versions only: everybody may read those."""
+"""Heads that have names and versions only: all packages may import those."""
 _WIRE: Final = "api.*"
 """The wire formats, drawn as one: each stands on the model and knows no other."""
 _KINDS: Final = {"api": "kubernetes", "cdi": "hardware", "driver": "kerf"}
