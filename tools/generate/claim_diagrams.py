@@ -1,5 +1,5 @@
 """Generates the diagrams of ``docs/concepts.md``: who says what from a pod to the hardware, the life of a claim, and
-the calls between kubelet and plugin.
+the calls between kubelet and plugin; and the life of a claim of ``docs/classic.md``.
 
 Names of devices are those that the allocator gives for an example, names of calls and sockets those of the code. A test
 generates the diagrams into another folder and compares.
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kerf_dra.api.dra import health, v1
+from kerf_dra.api.dra import health, v1, v1alpha3
 from kerf_dra.api.podresources.v1 import LIST
 from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from kerf_dra.driver.families.gpu import GPU
@@ -19,11 +19,12 @@ from tools.generate.diagram import Box, build_diagram, draw_arrow, draw_text
 from tools.generate.page_block import ROOT
 from tools.generate.sequence_diagram import Lane, Step, draw_sequence
 
-__all__ = ["CALLS", "LIFE", "ROOT", "ROUTE", "generate"]
+__all__ = ["CALLS", "CLASSIC", "LIFE", "ROOT", "ROUTE", "generate"]
 
 ROUTE: Final = Path("docs/pictures/who-says-what.svg")
 LIFE: Final = Path("docs/pictures/claim-life.svg")
 CALLS: Final = Path("docs/pictures/kubelet-calls.svg")
+CLASSIC: Final = Path("docs/pictures/classic-claim-life.svg")
 
 _WIDTH: Final = 760.0
 _LEFTS: Final = (0.0, 282.0, 564.0)
@@ -35,7 +36,7 @@ _BOX: Final = (195.0, 58.0)
 
 def generate(target: Path) -> list[Path]:
     """Write the diagrams below ``target`` and return their paths relative to it."""
-    pictures = {ROUTE: _draw_route(), LIFE: _draw_life(), CALLS: _draw_calls()}
+    pictures = {ROUTE: _draw_route(), LIFE: _draw_life(), CALLS: _draw_calls(), CLASSIC: _draw_classic_life()}
     for path, picture in pictures.items():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_text(picture, encoding="utf-8")
@@ -194,3 +195,33 @@ def _draw_calls() -> str:
         ),
     )
     return draw_sequence((_WIDTH, 2), "Who calls whom on a node", lanes, steps, note_letters=36)
+
+
+def _draw_classic_life() -> str:
+    """The life of a pod's claim where Kerf's controller allocates (KEP-3063)."""
+    lanes = (
+        Lane(name="user", kind="user", middle=42, width=80),
+        Lane(name="kube-scheduler", kind="kubernetes", middle=164, width=116),
+        Lane(name="Kerf's controller", kind="kerf", middle=332, width=150),
+        Lane(name="kubelet", kind="kubernetes", middle=466, width=84),
+        Lane(name="Kerf's plugin", kind="kerf", middle=680, width=156),
+    )
+    user, scheduler, controller, kubelet, plugin = range(len(lanes))
+    calls = (v1alpha3.SERVICE.prepare, v1alpha3.SERVICE.unprepare)
+    prepare, unprepare = (call.path.rpartition("/")[2] for call in calls)
+    steps = (
+        Step(source=user, target=scheduler, text="Pod, template"),
+        Step(source=scheduler, target=controller, text="potentialNodes"),
+        Step(source=controller, target=scheduler, text="unsuitableNodes"),
+        Step(source=scheduler, target=controller, text="selectedNode"),
+        Step(source=controller, text="adds the finalizer, checks its lease"),
+        Step(source=controller, target=scheduler, text="allocation, reservation"),
+        Step(source=scheduler, target=kubelet, text="binds the pod"),
+        Step(source=kubelet, target=plugin, text=prepare, is_name=True),
+        Step(source=plugin, text="makes the partition, writes the CDI file"),
+        Step(source=user, target=kubelet, text="deletes the pod"),
+        Step(source=kubelet, target=plugin, text=unprepare, is_name=True),
+        Step(source=plugin, text="removes both"),
+        Step(source=controller, text="clears the allocation, then the finalizer"),
+    )
+    return draw_sequence((_WIDTH, 2), "The life of a pod's claim in a classic cluster", lanes, steps)
