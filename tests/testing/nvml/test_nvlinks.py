@@ -110,6 +110,33 @@ def test_a_card_without_links_does_not_support_them_and_one_with_some_has_no_oth
             function(pynvml.nvmlDeviceGetHandleByIndex(2), 0)
 
 
+@NEEDS_COMPILER
+def test_capabilities_of_numbers_that_the_card_does_not_have_are_answered_like_those_of_its_links(
+    make_machine: MakeMachine,
+) -> None:
+    with open_nvml(make_machine(*linked((1, 1), (0, 0), ()))):
+        card, unlinked = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 2))
+        for link in (0, 2, pynvml.NVML_NVLINK_MAX_LINKS - 1):
+            assert pynvml.nvmlDeviceGetNvLinkCapability(card, link, pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED) == 1
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlDeviceGetNvLinkCapability(
+                card, pynvml.NVML_NVLINK_MAX_LINKS, pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED
+            )
+        with pytest.raises(pynvml.NVMLError_NotSupported):
+            pynvml.nvmlDeviceGetNvLinkCapability(unlinked, 0, pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED)
+
+
+@NEEDS_COMPILER
+def test_links_of_a_card_in_mig_mode_are_reported_as_down(make_machine: MakeMachine) -> None:
+    with open_nvml(make_machine(*linked((1, 1), (0, 0)))):
+        first, second = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 1))
+        pynvml.nvmlDeviceSetMigMode(first, pynvml.NVML_DEVICE_MIG_ENABLE)
+        assert [pynvml.nvmlDeviceGetNvLinkState(first, link) for link in (0, 1)] == [0, 0]
+        assert [pynvml.nvmlDeviceGetNvLinkState(second, link) for link in (0, 1)] == [1, 1]
+        pynvml.nvmlDeviceSetMigMode(first, pynvml.NVML_DEVICE_MIG_DISABLE)
+        assert [pynvml.nvmlDeviceGetNvLinkState(first, link) for link in (0, 1)] == [1, 1]
+
+
 @pytest.mark.parametrize(
     "nvlinks",
     [((1, 1), (0,)), ((0,), ()), ((2,), ()), ((-2,), ()), (19 * (NVSWITCH,), ())],
