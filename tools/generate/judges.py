@@ -45,10 +45,10 @@ def list_rules() -> list[tuple[str, str]]:
 
 def _lines(table: Mapping[str, Any]) -> Iterator[str]:
     names = {judge["id"]: judge["name"] for judge in table["judges"]}
-    yield "| judge | version | last run | command |"
+    yield "| judge | version | last run | how |"
     yield "|---|---|---|---|"
     for judge in table["judges"]:
-        yield f"| {judge['name']} | {judge['version']} | {judge['when']} | `{judge['command']}` |"
+        yield f"| {judge['name']} | {judge['version']} | {judge['when']} | {judge['how']} |"
     for key, title in (("backends", "backend"), ("stand_ins", "stand-in"), ("parts", "part of Kerf")):
         yield ""
         yield f"| {title} | judged by | only Kerf says |"

@@ -124,8 +124,10 @@ def read_optional(path: Path) -> str:
 
 
 def _read(path: Path) -> str:
+    """Read an attribute, which ends before its first null byte: recorded trees are padded with them to a page."""
     with path.open("rb", buffering=0) as stream:
-        return (stream.read(_MAX_READ) or b"").decode(errors="replace").strip()
+        content, _, _ = (stream.read(_MAX_READ) or b"").partition(b"\0")
+    return content.decode(errors="replace").strip()
 
 
 def parse_number(text: str, default: int = 0) -> int:

@@ -49,6 +49,8 @@ class DflBackend(CatalogBackend[DflHandle, DflCardReading]):
             functions=VirtualFunctions(self._files, driver),
             gives_functions=config.virtual_functions,
         )
+        self._hot: set[str] = set()
+        """The UUIDs of the cards that were too hot when they were read last."""
         super().__init__(self._files, catalog, HANDLES, poll_s=config.health_poll_seconds)
 
     def edits(self, handle: Handle) -> ContainerEdits:
@@ -62,11 +64,21 @@ class DflBackend(CatalogBackend[DflHandle, DflCardReading]):
                 loaded.append((port.slot, self._files.read_afu_id(reading, port)))
             except HardwareBusyError:  # a load goes on
                 loaded.append((port.slot, None))
-        return judge_condition(card_uuid, self._files.read_condition(reading)), tuple(loaded)
+        condition = self._files.read_condition(reading, was_hot=card_uuid in self._hot)
+        (self._hot.add if condition.is_hot else self._hot.discard)(card_uuid)
+        return judge_condition(card_uuid, condition), tuple(loaded)
 
     def _find_problem(self, reading: DflCardReading, shell: Shell | None) -> str:
         if not reading.interfaces:
             return "cannot be reconfigured in parts: the kernel shows no compat_id of it"
+        if without := [port.slot for port in reading.ports if not port.has_afu_id]:
+            return (
+                f"shows no afu_id of port {without[0]}: its functions are behind other PCI functions of the card, and "
+                "a load could not be confirmed"
+            )
+        ports = [port.slot for port in reading.ports]
+        if len({*ports}) < len(ports) or any(port >= reading.slots for port in ports):
+            return f"has the ports {', '.join(map(str, ports))}, but its ports_num is {reading.slots}"
         if shell is not None and reading.slots != (slots := len(shell.slots)):
             return f"has {reading.slots} ports, but its shell {shell.name} is described with {slots}"
         return ""

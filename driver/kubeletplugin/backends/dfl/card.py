@@ -86,7 +86,7 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         if not self._resources.gives_functions:
             found += [_found(f"port-{slot}-of-a-vf", slot) for slot in away]
         else:
-            if away:
+            if away or self._resources.functions.list_functions(self.reading):
                 found = [self._find_given()]
             if self.reading.slots == 1:
                 no_whole = fault or _ONE_SLOT

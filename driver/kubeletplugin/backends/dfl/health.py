@@ -9,12 +9,17 @@ from typing import Final
 
 from kerf_dra.driver.families.fpga.geometry import KIND
 from kerf_dra.driver.kubeletplugin.backends.base import HealthState, UnhealthyState
-from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import ALL_ONES, CardCondition, PortCondition
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import (
+    ALL_ONES,
+    CardCondition,
+    PortCondition,
+    SensorAlarm,
+)
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 
 _FATAL: Final = "catfatal_errors"
 """Catastrophic and fatal errors: the card does not work any more."""
-_STOPPING: Final = ("_crit_alarm", "_emergency_alarm")
+_STOPPING: Final = ("_crit", "_emergency")
 """Temperatures at which the hardware stops all functions, or is about to shut itself off."""
 _POWER_STATES: Final[Mapping[int, UnhealthyState]] = {
     1: UnhealthyState(HealthState.UNHEALTHY, "its function is slowed down by 50 % (power state AP1)"),
@@ -28,10 +33,10 @@ def judge_condition(card_uuid: str, condition: CardCondition) -> dict[Partition 
     """Return what is not healthy of a card, by partition; None: the whole card."""
     found: dict[Partition | None, UnhealthyState] = {}
     reasons = [f"{name} are {value:#x}" for name, value in condition.errors.items()]
-    reasons += [f"{alarm} is on" for alarm in condition.alarms]
+    reasons += [alarm.reason for alarm in condition.alarms]
     if reasons:
-        is_hot = any(_is_stopping(alarm) for alarm in condition.alarms)
-        is_lost = _FATAL in condition.errors or is_hot
+        is_stopping = any(_is_stopping(alarm) for alarm in condition.alarms)
+        is_lost = _FATAL in condition.errors or is_stopping
         found[None] = UnhealthyState(HealthState.LOST if is_lost else HealthState.UNHEALTHY, "; ".join(reasons))
     for slot, port in condition.ports.items():
         state = _judge_port(port)
@@ -40,8 +45,9 @@ def judge_condition(card_uuid: str, condition: CardCondition) -> dict[Partition 
     return found
 
 
-def _is_stopping(alarm: str) -> bool:
-    return alarm.rpartition(" ")[2].startswith("temp") and alarm.endswith(_STOPPING)
+def _is_stopping(alarm: SensorAlarm) -> bool:
+    """Whether the hardware itself says that it stops. A comparison alone, of sensors that may err, evicts no pod."""
+    return not alarm.is_compared and alarm.limit.startswith("temp") and alarm.limit.endswith(_STOPPING)
 
 
 def _judge_port(port: PortCondition) -> UnhealthyState | None:

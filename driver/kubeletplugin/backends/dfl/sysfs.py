@@ -43,8 +43,20 @@ NO_AFU_IDS: Final = frozenset({"0" * 32, "f" * 32})
 _ALARMS: Final = ("temp*_max_alarm", "temp*_crit_alarm", "temp*_emergency_alarm", "power*_crit_alarm")
 """Alarms of the board's sensors (Linux ``Documentation/hwmon/sysfs-interface.rst``). ``power*_max_alarm`` is left out:
 at that threshold the hardware only begins to slow functions down by a half, which ``power_state`` says of each port."""
-_SENSORS: Final = ("hwmon/hwmon*", "dfl_dev.*/**/hwmon/hwmon*")
-"""Where sensors are below the management engine: its own, and those of the board's controller behind it."""
+_MILLI: Final = 1000
+"""Sensors are in thousandths of a degree."""
+_LIMITS: Final = ("max", "crit", "emergency")
+"""Limits of a temperature. Where a driver shows one without its alarm, as those of boards do (``intel-m10bmc-hwmon``),
+the temperature is compared with it."""
+_PLAUSIBLE: Final = range(40_000, 200_001)
+"""Limits, in thousandths of a degree, that are believed; no higher temperature is. Recorded cards have a limit of 1.5 C
+for a processor, and the temperature 4294710 C of a die: no claim waits for such a sensor."""
+_COOLED_BY: Final = 5_000
+"""Thousandths of a degree by which a temperature must fall below its limit before a card that was too hot is not any
+more: at the limit it would come and go with each reading."""
+_SENSORS: Final = ("hwmon/hwmon*", "dfl_dev.*/**/hwmon/hwmon*", "dfl-fme.*.*/**/hwmon/hwmon*")
+"""Where sensors are below the management engine: its own, and those of the board's controller behind it, whose folder
+is ``dfl-fme.0.10`` with drivers before Linux 5.10."""
 _INTEL: Final = 0x8086
 _SILICOM: Final = 0x1C2C
 DFL_CARDS: Final = PciCardKind(
@@ -63,6 +75,7 @@ DFL_CARDS: Final = PciCardKind(
             "remove that driver (OPAE 1.x: modprobe -r intel-fpga-pci), and load the kernel's: modprobe dfl-pci",
         )
     },
+    is_multifunction=True,  # OFS cards have up to five physical functions, of which one has the management engine
 )
 """The physical functions that the kernel's driver knows (Linux ``drivers/fpga/dfl-pci.c``, ``cci_pcie_id_tbl``). By
 their class, 1200h, they cannot be told from Intel's other accelerators."""
@@ -76,6 +89,9 @@ class PortReading:
     """Its id on the card."""
     number: int
     """The number of its device node, ``/dev/dfl-port.0``."""
+    has_afu_id: bool = True
+    """Whether it says which function is behind it. Ports of OFS cards do not: functions are behind other PCI functions
+    there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,15 +138,31 @@ class PortCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SensorAlarm:
+    """A sensor that is at a limit."""
+
+    limit: str
+    """Which, such as ``temp1_crit``."""
+    reason: str
+    """What the sensor says, such as ``dfl_fme_thermal temp1_crit_alarm is on``."""
+    is_compared: bool = False
+    """Whether Kerf has compared temperature and limit, as there is no alarm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CardCondition:
     """What a card reports of its health."""
 
     errors: Mapping[str, int]
     """The errors of the management engine that are not 0, as bits, by the name of the attribute."""
-    alarms: tuple[str, ...]
-    """The sensors' alarms that are on, such as ``dfl_fme_thermal temp1_crit_alarm``."""
+    alarms: tuple[SensorAlarm, ...]
     ports: Mapping[int, PortCondition]
     """By slot."""
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether a temperature is at a limit that has no alarm."""
+        return any(alarm.is_compared for alarm in self.alarms)
 
 
 class CardFiles:
@@ -194,8 +226,11 @@ class CardFiles:
             raise CardAbsentError(f"card {card.pci_address} answers with ones only: it is off the bus")
         return errors
 
-    def read_condition(self, card: DflCardReading) -> CardCondition:
-        """Return what the card reports of its health. Raises CardAbsentError and UnreadableFilesError."""
+    def read_condition(self, card: DflCardReading, *, was_hot: bool = False) -> CardCondition:
+        """Return what the card reports of its health; ``was_hot``: ``is_hot`` was true at the last reading.
+
+        Raises CardAbsentError and UnreadableFilesError.
+        """
         fme = self._find_fme_folder(card)
         if not list_folder(self.root, fme):
             raise CardAbsentError(f"card {card.pci_address} is not there any more")
@@ -213,7 +248,7 @@ class CardFiles:
             )
         return CardCondition(
             errors={name: value for name, value in errors.items() if value},
-            alarms=tuple(_list_alarms(fme)),
+            alarms=tuple(_list_alarms(fme, _COOLED_BY if was_hot else 0)),
             ports=ports,
         )
 
@@ -270,7 +305,8 @@ class CardFiles:
         text = read_attribute(self.root, folder / "id")
         if text is None or not text.isdecimal():
             raise UnreadableFilesError(f"{folder} does not say which port it is: {text!r:.80}")
-        return PortReading(slot=int(text), number=int(folder.name.rpartition(".")[2]))
+        number = int(folder.name.rpartition(".")[2])
+        return PortReading(slot=int(text), number=number, has_afu_id="afu_id" in list_folder(self.root, folder))
 
     def _read_interface(self, fme: Path) -> str:
         """Return the interface id, which all regions of a card have from its one FPGA manager; empty: there is none."""
@@ -283,10 +319,27 @@ class CardFiles:
         return ""
 
 
-def _list_alarms(fme: Path) -> Iterator[str]:
+def _list_alarms(fme: Path, margin: int) -> Iterator[SensorAlarm]:
     for place in _SENSORS:
         for sensor in sorted(fme.glob(place)):
+            name = read_optional(sensor / "name")
             for pattern in _ALARMS:
                 for path in sorted(sensor.glob(pattern)):
                     if read_number(path) == 1:
-                        yield f"{read_optional(sensor / 'name')} {path.name}".strip()
+                        limit = path.name.removesuffix("_alarm")
+                        yield SensorAlarm(limit=limit, reason=f"{name} {path.name} is on".strip())
+            for path in sorted(sensor.glob("temp*_input")):
+                yield from _compare_temperature(path, name, margin)
+
+
+def _compare_temperature(file: Path, name: str, margin: int) -> Iterator[SensorAlarm]:
+    """Yield the limits without an alarm that a temperature is at, or not more than ``margin`` below."""
+    stem = file.name.removesuffix("_input")
+    for limit in _LIMITS:
+        highest = read_number(file.with_name(f"{stem}_{limit}"))
+        if highest not in _PLAUSIBLE or file.with_name(f"{stem}_{limit}_alarm").exists():
+            continue
+        if highest - margin <= (value := read_number(file)) < _PLAUSIBLE.stop:
+            label = read_optional(file.with_name(f"{stem}_label")) or stem
+            reason = f"{name} {label}: {value / _MILLI:g} C, and {limit} is {highest / _MILLI:g} C".strip()
+            yield SensorAlarm(limit=f"{stem}_{limit}", reason=reason, is_compared=True)
