@@ -1,7 +1,7 @@
 """Stand-ins of Intel GPUs: the files of ``/sys`` that the kernel has of them, and their drivers' answers.
 
 The trees are as Linux 6.12 shows them (``xe``, ``i915``), and as intel-resource-drivers-for-kubernetes makes them for
-its own tests.
+its own tests; docs/intel.md says which public listings of real cards they were compared with.
 """
 
 import ctypes
@@ -43,11 +43,21 @@ class IntelMachine:
         numa_node: int = 0,
         files: dict[str, str] | None = None,
         physical_function: str = "",
+        bridges: str = "",
     ) -> Path:
-        """Add a card, and return the folder of its PCI device. ``files`` are further ones, by their paths there."""
-        device = self.root / "sys/devices/pci0000:00" / address
+        """Add a card, and return the folder of its PCI device. ``files`` are further ones, by their paths there.
+
+        ``bridges`` are the folders of the PCI bridges that the card is behind.
+        """
+        device = self.root / "sys/devices/pci0000:00" / bridges / address
         card = device / "drm" / f"card{number}"
         card.mkdir(parents=True)
+        for connector in ("DP-1", "HDMI-A-1"):
+            folder = card / f"{card.name}-{connector}"
+            folder.mkdir()
+            (folder / "device").symlink_to(f"../../{card.name}")
+            shown = self.root / "sys/class/drm" / folder.name
+            shown.symlink_to(os.path.relpath(folder, shown.parent))
         if render is not None:
             (device / "drm" / f"renderD{render}").mkdir()
         (card / "device").symlink_to("../..")
@@ -64,7 +74,10 @@ class IntelMachine:
             (device / name).parent.mkdir(parents=True, exist_ok=True)
             (device / name).write_text(text)
         for tile in range(tiles if driver == "xe" else 0):
-            (device / f"tile{tile}" / "gt0").mkdir(parents=True)
+            for unit in (0, 1):  # the second one is that for media
+                (device / f"tile{tile}" / f"gt{unit}" / "freq0").mkdir(parents=True)
+        for unit in (0, 1) if driver == "i915" else ():
+            (card / "gt" / f"gt{unit}").mkdir(parents=True, exist_ok=True)
         if physical_function:
             (device / "physfn").symlink_to(f"../{physical_function}")
         return device

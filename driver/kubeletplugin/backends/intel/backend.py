@@ -3,6 +3,7 @@
 Cards have no partitions that could be made: prepare and unprepare change nothing, and a survey finds nothing.
 """
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import (
     IntelCardReading,
     IntelFiles,
     read_condition,
+    read_survivability,
 )
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards, read_driver_version
 from kerf_dra.driver.kubeletplugin.backends.pci_devices import list_unlisted_cards
@@ -65,7 +67,7 @@ class IntelBackend(PolledBackend):
 
     def list_unlisted(self, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
         listed = [card.pci_bus_id for card in cards]
-        return list_unlisted_cards(self._root, INTEL_GPUS, listed, self._cards.problems)
+        return [*map(self._explain, list_unlisted_cards(self._root, INTEL_GPUS, listed, self._cards.problems))]
 
     def survey(self, card_uuid: str) -> CardSurvey:
         return CardSurvey(card_uuid=self._cards.find(card_uuid).uuid, partitions=())
@@ -123,6 +125,14 @@ class IntelBackend(PolledBackend):
         state = judge_condition(condition, was_hot=was_hot)
         (self._hot.add if is_hot(condition, was_hot=was_hot) else self._hot.discard)(card_uuid)
         return ({} if state is None else {None: state}), None
+
+    def _explain(self, card: UnlistedCard) -> UnlistedCard:
+        """Return what is known of a card that is not listed, which may have booted in survivability mode."""
+        mode = read_survivability(self._root / "sys/bus/pci/devices" / card.pci_address)
+        if not mode:
+            return card
+        problem = f"its driver {card.driver} serves it only for its firmware to be flashed: {' '.join(mode.split())}"
+        return dataclasses.replace(card, problem=problem, next_step="flash its firmware (fwupdmgr), and boot")
 
     def _build_card(self, reading: IntelCardReading) -> Card:
         gpu = describe_card(reading.pci_device_id, self._read_memory(reading), reading.tiles)

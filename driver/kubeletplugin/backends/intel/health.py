@@ -35,7 +35,7 @@ def is_hot(condition: IntelCardCondition, *, was_hot: bool) -> bool:
 def _list_problems(condition: IntelCardCondition, margin: float) -> Iterator[tuple[HealthState, str]]:
     if condition.survivability:
         mode = " ".join(condition.survivability.split())
-        yield HealthState.LOST, f"its driver has given it up (survivability mode: {mode[:_SHOWN]})"
+        yield HealthState.LOST, f"its driver does not serve it until its firmware is flashed: {mode[:_SHOWN]}"
     for each in condition.temperatures:
         found = _find_limit(each, margin)
         if found is not None:

@@ -87,25 +87,36 @@ class IntelCardCondition:
     """What the kernel says of a card's health."""
 
     survivability: str
-    """Why the driver does not serve the card (``survivability_mode`` of ``xe``); empty: it does."""
+    """What ``survivability_mode`` of ``xe`` says: where it is, the driver does not serve the card until its firmware is
+    flashed; empty: the driver serves it."""
     temperatures: tuple[Temperature, ...]
     fatal_errors: tuple[tuple[str, int], ...]
-    """The counters of fatal errors that are not zero, such as ``gt0/fatal_guc`` (RAS; Intel's own build of ``i915``).
-    They begin anew with the driver."""
+    """The counters of fatal errors that are not zero, such as ``gt0/fatal_guc``, ``gt0/sgunit_fatal`` and
+    ``gt0/soc_fatal_punit`` (RAS; Intel's own build of ``i915``). They begin at 0 when the driver is loaded."""
+
+
+def read_survivability(device: Path) -> str:
+    """Return what the survivability mode of a PCI device says, by its folder; empty: it is in none.
+
+    A card that boots in this mode has no folder in ``/sys/class/drm``; one that gets into it later keeps its own (Linux
+    ``xe_survivability_mode.c``).
+    """
+    file = device / "survivability_mode"
+    return read_optional(file) or ("it cannot be read" if file.exists() else "")
 
 
 def read_condition(root: Path, card: IntelCardReading) -> IntelCardCondition:
     """Read the health of a card; what the driver does not show is left out."""
     entry = root / _CLASS / f"card{card.number}"
     return IntelCardCondition(
-        survivability=read_optional(entry / "device/survivability_mode"),
+        survivability=read_survivability(entry / "device"),
         temperatures=tuple(
             _read_temperature(file) for file in sorted((entry / "device").glob("hwmon/hwmon*/temp*_input"))
         ),
         fatal_errors=tuple(
             (f"{file.parent.parent.name}/{file.name}", count)
-            for file in sorted(entry.glob("gt/gt*/error_counter/fatal_*"))
-            if (count := read_number(file))
+            for file in sorted(entry.glob("gt/gt*/error_counter/*fatal*"))
+            if "fatal" in file.name.split("_") and (count := read_number(file))  # and not nonfatal
         ),
     )
 

@@ -17,6 +17,8 @@ from tests.fakes.intel import B580, MAX_1550, FakeDrmCalls, IntelMachine
 FIRST: Final = "0000:03:00.0"
 SECOND: Final = "0000:43:00.0"
 HWMON: Final = "hwmon/hwmon4"
+SURVIVABILITY: Final = "Survivability mode type: Runtime"
+"""As Linux says it since August 2025 (``xe_survivability_mode.c``)."""
 
 
 @pytest.fixture
@@ -40,6 +42,9 @@ def machine(tmp_path: Path) -> IntelMachine:
         files={
             "drm/card1/gt/gt0/error_counter/correctable_eu_grf": "12\n",
             "drm/card1/gt/gt0/error_counter/fatal_guc": "0\n",
+            "drm/card1/gt/gt0/error_counter/sgunit_nonfatal": "4\n",
+            "drm/card1/gt/gt0/error_counter/soc_nonfatal_punit": "2\n",
+            "drm/card1/gt/gt0/error_counter/soc_fatal_psf_csc_0": "0\n",
         },
     )
     return made
@@ -75,9 +80,11 @@ def test_cards_within_their_limits_are_healthy_also_with_corrected_errors(machin
         (FIRST, f"{HWMON}/temp2_input", "100000", "unhealthy", "sensor pkg has 100 C, and 100 C is critical"),
         (FIRST, f"{HWMON}/temp2_input", "111500", "lost", "sensor pkg has 111.5 C, and 110 C is an emergency"),
         (SECOND, "drm/card1/gt/gt0/error_counter/fatal_guc", "3", "unhealthy", "fatal errors .* gt0/fatal_guc 3"),
-        (FIRST, "survivability_mode", "Runtime", "lost", "given it up .survivability mode: Runtime"),
+        (SECOND, "drm/card1/gt/gt1/error_counter/sgunit_fatal", "1", "unhealthy", "fatal errors .* gt1/sgunit_fatal 1"),
+        (SECOND, "drm/card1/gt/gt0/error_counter/soc_fatal_punit", "2", "unhealthy", "gt0/soc_fatal_punit 2"),
+        (FIRST, "survivability_mode", SURVIVABILITY, "lost", f"its firmware is flashed: {SURVIVABILITY}"),
     ],
-    ids=["critical", "emergency", "fatal errors", "survivability mode"],
+    ids=["critical", "emergency", "fatal errors", "of a further unit", "of the chip", "survivability mode"],
 )
 def test_rm_15_a_card_that_is_not_well_is_reported_with_the_reason(
     machine: IntelMachine, address: str, file: str, text: str, state: str, reason: str
