@@ -46,8 +46,8 @@ def test_the_page_for_admins_has_every_metric(tmp_path: Path) -> None:
         dashboard,
         driver_differences,
         sanity_rows,
+        judges,
     ],
-    [kinds, command_line, pictures, placement_plot, examples, dashboard, driver_differences, sanity_rows, judges],
     ids=lambda each: each.__name__,
 )
 def test_references_and_pictures_are_what_the_code_gives(generator: Any, tmp_path: Path) -> None:
