@@ -163,6 +163,7 @@ def _group_functions(devices: Iterable[PciDevice], kind: PciCardKind) -> Iterato
 def _describe(functions: Sequence[PciDevice], kind: PciCardKind, problems: Collection[str]) -> UnlistedCard:
     device = functions[0]
     names = " or ".join(kind.drivers)
+    said = [each for each in problems if device.address in each]
     is_expected = False
     if device.driver in kind.faults:
         problem, next_step = kind.faults[device.driver]
@@ -174,8 +175,7 @@ def _describe(functions: Sequence[PciDevice], kind: PciCardKind, problems: Colle
         is_expected = True
         problem = f"its {device.virtual_functions} virtual functions have what it has"
         next_step = "leave it as it is, or write 0 to its sriov_numvfs if containers are to have it whole"
-    elif device.driver in kind.drivers:
-        said = [each for each in problems if device.address in each]
+    elif device.driver in kind.drivers or (said and not device.driver):  # it was read, whatever its link says
         problem = "; ".join(said) or f"its driver {device.driver} has it, and yet the backend does not list it"
         next_step = "resolve what the message says" if said else "read what the kernel's log (dmesg) says of it"
     else:

@@ -73,8 +73,12 @@ def test_a_card_is_published_if_its_port_says_which_function_it_has(shape: Recor
 @pytest.mark.parametrize(
     ("name", "reason"), [("n6000-sku0", "shows no afu_id of port 0"), ("c6100", "the kernel shows no compat_id")]
 )
-def test_a_card_that_cannot_be_loaded_says_why(name: str, reason: str, tmp_path: Path) -> None:
-    [problem] = list_problems(open_backend(ShapeTree(tmp_path, BY_NAME[name])))
+@pytest.mark.parametrize("has_driver", [True, False], ids=["with its driver", "without a link to its driver"])
+def test_a_card_that_cannot_be_loaded_says_why(name: str, reason: str, has_driver: bool, tmp_path: Path) -> None:
+    tree = ShapeTree(tmp_path, BY_NAME[name])
+    if not has_driver:  # as in recordings
+        (tree.device / "driver").unlink()
+    [problem] = list_problems(open_backend(tree))
     assert reason in problem
 
 
