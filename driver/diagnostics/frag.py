@@ -51,6 +51,17 @@ class SizeFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareFigures:
+    """What is used and what is free of the published hardware; the fields are those of ``FragmentationReport``."""
+
+    cards: tuple[CardFigures, ...]
+    sizes: tuple[SizeFigures, ...]
+    unknown_cards: tuple[str, ...]
+    counter_sets: tuple[CounterSetFigures, ...]
+    whole_devices: tuple[PoolFigures, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackedSize:
     """The number of partitions of one size that are free as claims are now, and if all were packed."""
 
@@ -98,7 +109,8 @@ def measure_fragmentation(
     """
     cards = cluster.card_usages(nodes)
     figures = [(card, _measure(card)) for card in track(cards, "measuring cards")]
-    sizes = _sum_sizes(figures)
+    hardware = _describe_hardware(cluster, figures, nodes)
+    sizes = hardware.sizes
     known = {each.size for each in sizes}
     if size is not None and size not in known:
         raise QueryError(f"no card has partitions of size {size!r}; sizes: {', '.join(sorted(known)) or 'none'}")
@@ -107,6 +119,28 @@ def measure_fragmentation(
     advice = [
         find_advice(cluster, cards, each.model, each.size, usable) for each in track(wanted, "searching for advice")
     ]
+    packed = pack_claims(cluster, track) if not nodes else None
+    return FragmentationReport(
+        packing=packed.figures if packed is not None else None,
+        packed_sizes=tuple(_compare_packed(packed)) if packed is not None else (),
+        counter_sets=hardware.counter_sets,
+        whole_devices=hardware.whole_devices,
+        cards=hardware.cards,
+        sizes=hardware.sizes,
+        advice=tuple(each for each in advice if each is not None),
+        no_advice=tuple(each for each, found in zip(wanted, advice, strict=True) if found is None),
+        unknown_cards=hardware.unknown_cards,
+    )
+
+
+def measure_hardware(cluster: ClusterIndex, nodes: Collection[str] = ()) -> HardwareFigures:
+    """Return what is used and what is free of the hardware of ``nodes``, or of all nodes if ``nodes`` is empty."""
+    return _describe_hardware(cluster, [(card, _measure(card)) for card in cluster.card_usages(nodes)], nodes)
+
+
+def _describe_hardware(
+    cluster: ClusterIndex, figures: Sequence[tuple[CardUsage, Fragmentation]], nodes: Collection[str]
+) -> HardwareFigures:
     counter_sets, whole_devices = measure_counters(
         cluster.slices,
         cluster.all_holdings.holders,
@@ -114,17 +148,12 @@ def measure_fragmentation(
         nodes={node.metadata.name: node_view(node) for node in cluster.nodes if node.metadata.name in nodes},
         consumed=cluster.all_holdings.allocated.consumed,
     )
-    packed = pack_claims(cluster, track) if not nodes else None
-    return FragmentationReport(
-        packing=packed.figures if packed is not None else None,
-        packed_sizes=tuple(_compare_packed(packed)) if packed is not None else (),
+    return HardwareFigures(
+        cards=tuple(_describe_card(card, each) for card, each in figures),
+        sizes=_sum_sizes(figures),
+        unknown_cards=cluster.cards.unknown,
         counter_sets=counter_sets,
         whole_devices=whole_devices,
-        cards=tuple(_describe_card(card, each) for card, each in figures),
-        sizes=sizes,
-        advice=tuple(each for each in advice if each is not None),
-        no_advice=tuple(each for each, found in zip(wanted, advice, strict=True) if found is None),
-        unknown_cards=cluster.cards.unknown,
     )
 
 
