@@ -42,6 +42,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "version": "Print the version and what it speaks.",
     },
     "For administrators": {
+        "top": "Watch all cards and claims: who holds what, what is free, what waits and why.",
         "check": "Check whether a cluster or a node has what Kerf needs, and say what to do.",
         "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
         "sanity": "Test the kubelet plugin of any DRA driver at its sockets.",
@@ -63,7 +64,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 COMMANDS: Final[Mapping[str, str]] = {name: help_ for group in GROUPS.values() for name, help_ in group.items()}
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("controller", "kubelet-plugin", "mps-daemons"), "daemons."),
-    **dict.fromkeys(("why", "plan", "frag", "placement", "gather", "migrate", "sanity"), "cluster."),
+    **dict.fromkeys(("why", "plan", "frag", "top", "placement", "gather", "migrate", "sanity"), "cluster."),
     **dict.fromkeys(("devices", "checkpoint"), "node."),
     **dict.fromkeys(("claim", "families", "rbac", "models"), "catalog."),
 }

@@ -8,7 +8,7 @@ from typing import Final
 
 from kerf_dra.driver.cli.terminal_colors import choose_color
 from kerf_dra.driver.partitions.card_pictures.card_picture import CardPicture
-from kerf_dra.driver.partitions.card_pictures.claim_colors import ColorDepth
+from kerf_dra.driver.partitions.card_pictures.claim_colors import UNCOLORED, ColorDepth
 from kerf_dra.driver.partitions.card_pictures.text_picture import draw_pictures
 
 _NARROWEST: Final = 40
@@ -31,8 +31,19 @@ def find_color_depth(environment: Mapping[str, str]) -> ColorDepth:
     return ColorDepth.INDEXED if is_rich else ColorDepth.BASIC
 
 
-def draw_in_terminal(pictures: Iterable[CardPicture], *, has_titles: bool = True, indent: str = "") -> list[str]:
-    """Return the lines of pictures of cards, in the width and the colors of the terminal."""
-    width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns)) - len(indent)
-    lines = draw_pictures(pictures, width, depth=find_color_depth(os.environ), has_titles=has_titles)
+def draw_in_terminal(
+    pictures: Iterable[CardPicture],
+    *,
+    has_titles: bool = True,
+    indent: str = "",
+    columns: int | None = None,
+    kept: Mapping[str, int] = UNCOLORED,
+) -> list[str]:
+    """Return the lines of pictures of cards, in the width and the colors of the terminal.
+
+    ``columns`` is the width of a part of it; ``kept`` are the colors that claims have already.
+    """
+    most = shutil.get_terminal_size().columns if columns is None else columns
+    width = max(_NARROWEST, min(_WIDEST, most)) - len(indent)
+    lines = draw_pictures(pictures, width, depth=find_color_depth(os.environ), has_titles=has_titles, kept=kept)
     return [f"{indent}{line}" for line in lines]

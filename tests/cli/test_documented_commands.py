@@ -87,6 +87,7 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     ),
     "kerf why deployment/web": "tests/diagnostics/test_workload_pods.py",
     "kerf plan -f job.yaml --count 10": f"{_QUESTIONS}::test_a_plan_says_what_the_scheduler_then_does",
+    "kerf top": f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump",
     "kerf frag": f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump",
     "kerf gather --output-file dump.json.gz": (
         f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump"
@@ -182,6 +183,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
         "needs a container with a device; the variable is that of tests/attack/test_node_tokens.py"
     ),
     "make test": "it runs this test",
+    "pip install '.[view]'": "what it installs is in requirements-dev.lock",
     "make gpu": "needs a card; on the stand-in `make test` runs tests/gpu",
     "KERF_GPU_DRIVER_ROOT=/run/nvidia/driver make gpu": "needs a card",
     "cat /sys/class/fpga_region/region*/dfl-fme.*/dfl-fme-region.*/fpga_region/region*/compat_id": "needs a card",

@@ -16,8 +16,12 @@ from click.testing import CliRunner
 
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
 from kerf_dra.driver.cli import kerf as command_line
+from kerf_dra.driver.cli.cluster.top_state import ApiServerSource, build_reading
 from kerf_dra.driver.demo.environment import DemoEnvironment, DemoSettings, open_environment
+from kerf_dra.driver.diagnostics.overview.cluster_overview import EVERYTHING
 from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
 
 SETTINGS = DemoSettings(
@@ -171,6 +175,21 @@ async def test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump(f
         frag = json.loads(await kerf("frag", *cluster, "--size", "7g.80gb", "-o", "json"))
         assert [each["size"] for each in frag["no_advice"]] == ["7g.80gb"], "the pods are bound to their nodes"
         assert {each["size"]: each["free"] for each in frag["sizes"]}["1g.10gb"] == 12
+
+        top = json.loads(await kerf("top", *cluster, "-o", "json"))
+        assert top["sizes"] == frag["sizes"]
+        causes = {each["subject"]["name"]: each["why"]["causes"][0]["code"] for each in top["claims"] if each["waits"]}
+        assert causes == {name: obstacle for name, (_, _, obstacle) in OBSTACLES.items()}
+        access = await load_access(environment.cluster.kubeconfig, None)
+        async with Client(access, user_agent="test") as client:
+            reading = build_reading(await ApiServerSource(client, "default").read(), EVERYTHING)
+        rows = {row.subject.name: row for row in reading.overview.claims}
+        assert {name for name, row in rows.items() if row.waits} == OBSTACLES.keys()
+        assert [(row.pods, row.nodes) for row in (rows["small-1"], rows["small-2"])] == [
+            (("small-1",), ("node-1",)),
+            (("small-2",), ("node-2",)),
+        ]
+        assert all(row.age_s is not None for row in rows.values())
 
         await environment.delete([pod(ending["claim"].partition("/")[2], "")])
         await environment.wait_for(

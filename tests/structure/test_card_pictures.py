@@ -14,6 +14,7 @@ RENDERERS: Final = "driver/partitions/card_pictures/"
 SHOWING: Final = (
     "driver/cli/cluster/frag.py",
     "driver/cli/cluster/plan.py",
+    "driver/cli/cluster/top_state.py",
     "driver/cli/cluster/why.py",
     "driver/cli/node/devices.py",
     "driver/demo/cluster_picture.py",

@@ -19,6 +19,7 @@ from tools.generate import (
     pictures,
     placement_plot,
     sanity_rows,
+    terminal_screens,
     vocabularies,
 )
 
@@ -41,6 +42,7 @@ def test_the_page_for_admins_has_every_metric(tmp_path: Path) -> None:
         chart_values,
         pictures,
         claim_diagrams,
+        terminal_screens,
         placement_plot,
         examples,
         dashboard,

@@ -88,6 +88,8 @@ DRIVEN: Final = {
 }
 """The endless loops by module and function, and a test module on the virtual clock that drives each."""
 NOT_DRIVEN: Final = {
+    "driver/cli/cluster/top_app.py: TopApp._explain": "each round waits for a thread, which takes real time",
+    "driver/cli/cluster/top_app.py: TopApp._follow": "each round waits for a key or a pause, in Textual's own loop",
     "driver/controller/structured/placement/extender_server.py: ExtenderServer._wait_for_change": (
         "each round waits for a thread, which takes real time"
     ),

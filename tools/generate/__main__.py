@@ -23,6 +23,7 @@ from tools.generate import (
     protos,
     rbac,
     sanity_rows,
+    terminal_screens,
     vocabularies,
 )
 
@@ -47,6 +48,7 @@ for generator in (
     judges,
     command_line,
     pictures,
+    terminal_screens,
     placement_plot,
     claim_diagrams,
     examples,

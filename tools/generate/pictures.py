@@ -65,11 +65,11 @@ def generate(target: Path) -> list[Path]:
     for path, picture in pictures.items():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_text(picture, encoding="utf-8")
-    why = _fence(_run("why", "pod/trainer", target / DUMP))
+    why = fence(run_command("why", "pod/trainer", target / DUMP))
     for page, name, content in (
         (FRONT, "why", why),
         (EXAMPLE, "why", why),
-        (EXAMPLE, "frag", _fence(_run("frag", target / DUMP))),
+        (EXAMPLE, "frag", fence(run_command("frag", target / DUMP))),
     ):
         write_page(target, page, name, content, source=target if (target / page).exists() else ROOT)
     return [*PAGES, *pictures, DUMP]
@@ -84,7 +84,7 @@ def full_card() -> ClusterState:
     return with_amounts(now, cpu="64", memory="512Gi", pods="110")
 
 
-def _run(*arguments: str | Path) -> list[str]:
+def run_command(*arguments: str | Path) -> list[str]:
     """What ``kerf`` prints about the dump, which is the last of ``arguments``."""
     *command, dump = map(str, arguments)
     output = io.StringIO()
@@ -93,7 +93,7 @@ def _run(*arguments: str | Path) -> list[str]:
     return [f"$ kerf {' '.join(command)} --from {DUMP.name}", *output.getvalue().splitlines()]
 
 
-def _fence(lines: Iterable[str]) -> str:
+def fence(lines: Iterable[str]) -> str:
     return "\n".join(("```text", *(line.rstrip() for line in lines), "```"))
 
 

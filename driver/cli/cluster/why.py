@@ -1,5 +1,6 @@
 """``kerf why``: explains why a pod or a claim waits for devices, does not start, or does not end."""
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -151,7 +152,7 @@ def command(
     answer = _ask(cluster, question, "" if all_namespaces else namespace or source.namespace)
     reports = answer.pods if isinstance(answer, WorkloadReport) else (answer,)
     if output in ("text", "wide"):
-        click.echo("\n".join(_lines(cluster, answer, is_wide=output == "wide")))
+        click.echo("\n".join(render_answer(cluster, answer, is_wide=output == "wide")))
     elif output == "name":
         for report in reports:
             if report.verdict is not Verdict.HAS_DEVICES:
@@ -188,7 +189,12 @@ def _ask(cluster: ClusterIndex, question: _Question, namespace: str) -> WhyRepor
     return explain_workload(cluster, question.kind, ref, Progress())
 
 
-def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide: bool) -> Iterator[str]:
+def render_answer(
+    cluster: ClusterIndex, answer: WhyReport | WorkloadReport, width: int = _WIDTH, *, is_wide: bool = False
+) -> Iterator[str]:
+    """Yield the answer to a question in lines, with the cards that it is about; for the parameters see
+    ``render_report``.
+    """
     if isinstance(answer, WorkloadReport):
         subject = answer.subject
         name = f"{subject.namespace}/{subject.name}".removeprefix("/")
@@ -196,20 +202,20 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide
         yield to_one_line(f"{about}: {answer.message}")
         for report in answer.pods:
             yield ""
-            yield from render_report(report, is_wide=is_wide)
+            yield from render_report(report, width, is_wide=is_wide)
     else:
-        yield from render_report(answer, is_wide=is_wide)
-        yield from _draw_cards(cluster, answer, is_wide=is_wide)
+        yield from render_report(answer, width, is_wide=is_wide)
+        yield from _draw_cards(cluster, answer, width, is_wide=is_wide)
     reports = answer.pods if isinstance(answer, WorkloadReport) else (answer,)
     if any(report.verdict in _ABOUT_NODES for report in reports) and (why := explain_unjudged(cluster)):
         yield ""
-        yield from _wrapped(why)
+        yield from _wrapped(why, width)
     for plural, why in cluster.state.forbidden_lists.items():
         yield ""
-        yield from _wrapped(to_one_line(f"{plural} could not be read, so what they say is missing here: {why}"))
+        yield from _wrapped(to_one_line(f"{plural} could not be read, so what they say is missing here: {why}"), width)
 
 
-def _draw_cards(cluster: ClusterIndex, answer: WhyReport, *, is_wide: bool) -> Iterator[str]:
+def _draw_cards(cluster: ClusterIndex, answer: WhyReport, width: int, *, is_wide: bool) -> Iterator[str]:
     """Draw the cards that are in the way, and those of which the claims of the subject have devices."""
     cards = sys.maxsize if is_wide else _CARDS
     blocked = {(*_split_pool(one.pool), one.card): None for group in answer.groups for one in group.in_the_way[:cards]}
@@ -226,7 +232,7 @@ def _draw_cards(cluster: ClusterIndex, answer: WhyReport, *, is_wide: bool) -> I
     ]
     if pictures:
         yield ""
-        yield from draw_in_terminal(pictures[:cards])
+        yield from draw_in_terminal(pictures[:cards], columns=min(width, shutil.get_terminal_size().columns))
     if len(pictures) > cards:
         yield f"and {format_count(len(pictures) - cards, 'card')} more; --output wide has them all"
 
@@ -237,18 +243,41 @@ def _split_pool(pool: str) -> tuple[str, str]:
     return driver, name
 
 
+def render_summary(answer: WhyReport, width: int = _WIDTH, *, is_short: bool = False) -> Iterator[str]:
+    """Yield the verdict of a report, its most important cause, and the least that would have to end, or what to do.
+
+    ``is_short``: of the cause there is the code only.
+    """
+    answer = make_printable(answer)
+    cause = next(iter(answer.causes), None)
+    is_said = cause is not None and (is_short or cause.message == answer.message)
+    yield from _headline(answer, cause if is_said else None, width)
+    if cause is not None and not is_said:
+        yield from _wrapped(f"{cause.message} ({cause.code})", width, "  ", "    ")
+    if answer.remedies:
+        least = answer.remedies[0]
+        yield from _step(f"it would fit if these claims ended on {least.node}: {_ending(least)}", width)
+    elif cause is not None:
+        yield from _step(cause.next_step, width)
+
+
+def _headline(answer: WhyReport, said: Cause | None, width: int) -> Iterator[str]:
+    """Yield what is asked for and the verdict; ``said`` is the cause that it has the words of."""
+    subject = answer.subject
+    color = _COLORS[_EXITS[answer.verdict]]
+    about = f"{'pod' if subject.kind == 'Pod' else 'claim'} {subject.namespace}/{subject.name}:"
+    first, *others = _wrapped(f"{about} {answer.message}" + (f" ({said.code})" if said else ""), width)
+    yield about + click.style(first.removeprefix(about), fg=color)
+    yield from (click.style(line, fg=color) for line in others)
+
+
 def render_report(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = False) -> Iterator[str]:
     """Yield the report in lines, the sentences of which have at most ``width`` columns; ``is_wide``: no list is cut
     short. The texts of the report are made printable.
     """
     answer = make_printable(answer)
-    subject = answer.subject
-    color = _COLORS[_EXITS[answer.verdict]]
-    about = f"{'pod' if subject.kind == 'Pod' else 'claim'} {subject.namespace}/{subject.name}:"
     said, *more = answer.causes if answer.causes[:1] and answer.causes[0].message == answer.message else (None,)
-    first, *others = _wrapped(f"{about} {answer.message}" + (f" ({said.code})" if said else ""), width)
-    yield about + click.style(first.removeprefix(about), fg=color)
-    yield from (click.style(line, fg=color) for line in others)
+    yield from _headline(answer, said, width)
     if said is not None:
         yield from _step(said.next_step, width)
     if any(claim.state != "pending" for claim in answer.claims) or len(answer.claims) > 1:

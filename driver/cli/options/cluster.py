@@ -1,4 +1,4 @@
-"""Options, exit codes and progress of ``kerf why``, ``plan``, ``frag`` and ``gather``, which read a cluster's state.
+"""Options, exit codes and progress of ``kerf why``, ``plan``, ``frag``, ``top`` and ``gather``: they read a cluster.
 
 Exit codes: 0 it fits, or there was nothing to decide; 1 it does not fit; 2 bad input; 3 no answer, because the cluster
 cannot be read or the search was given up.

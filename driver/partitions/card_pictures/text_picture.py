@@ -179,20 +179,21 @@ def draw_pictures(
     depth: ColorDepth = ColorDepth.NONE,
     labels: Mapping[str, str] = _NOTHING,
     has_titles: bool = True,
+    kept: Mapping[str, int] = UNCOLORED,
 ) -> list[str]:
     """Draw whole cards, each with its bars, its legend and what is wrong with it; the legend is complete.
 
     Letters begin again with each picture if there are more claims than letters. ``has_titles``: nodes and cards are
-    named; without them the rows are.
+    named; without them the rows are. ``kept``: the colors that claims have already.
     """
     pictures = [*pictures]
     if len(assign_letters(unit for each in pictures for unit in each.units)) > len(_LETTERS) and len(pictures) > 1:
         return [
             line
             for each in pictures
-            for line in draw_pictures([each], width, depth=depth, labels=labels, has_titles=has_titles)
+            for line in draw_pictures([each], width, depth=depth, labels=labels, has_titles=has_titles, kept=kept)
         ]
-    lines = draw_cards([*_list_rows(pictures, has_titles)], labels, width, depth=depth, has_free=True)
+    lines = draw_cards([*_list_rows(pictures, has_titles)], labels, width, depth=depth, has_free=True, kept=kept)
     for each in pictures:
         for problem in each.problems:
             text = to_one_line(f"{each.title}: the picture may be wrong: {problem}")
