@@ -333,7 +333,8 @@ def show_kept_cluster(display: Display, kubeconfig: Path, command: str) -> None:
     """Say how to use the cluster while it stays up. ``command`` runs ``kerf`` in a shell."""
     display.begin_step("The cluster stays up until Ctrl-C")
     display.say("In another terminal:")
-    display.quote(["", f"  export KUBECONFIG={kubeconfig}", "  kubectl get pods -A", f"  {command} why pods", ""])
+    lines = f"export KUBECONFIG={kubeconfig}", "kubectl get pods -A", f"{command} why pods", f"{command} top --once"
+    display.quote(["", *(f"  {line}" for line in lines), ""])
     display.say(
         "get, describe, apply, delete, label, drain and watch work. No container runs: `kubectl logs` shows what each "
         "would have got, `kubectl exec` cannot work."
