@@ -15,7 +15,7 @@ from kerf_dra.driver.partitions.card_pictures.card_picture import (
     UnitState,
 )
 from kerf_dra.driver.partitions.card_pictures.claim_colors import COLORS, assign_colors
-from kerf_dra.driver.partitions.card_pictures.svg_picture import draw_svg
+from kerf_dra.driver.partitions.card_pictures.svg_picture import draw_embedded, draw_patterns, draw_strip, draw_svg
 
 SVG: Final = "{http://www.w3.org/2000/svg}"
 
@@ -108,3 +108,39 @@ def test_ten_thousand_devices_with_a_claim_each_are_a_file_that_a_browser_shows(
     assert "and 9744 more" in texts(svg)
     assert (ET.fromstring(svg).findtext(f"{SVG}desc") or "").endswith("31 default/pod-31 and 9968 more.")
     assert len(svg) < 150_000
+
+
+def test_a_card_in_a_page_has_neither_styles_nor_patterns_of_its_own() -> None:
+    """A content security policy forbids styles of elements, and two elements of a page must not have one name."""
+    units = (of("x/a", label="1g"), Unit(state=UnitState.STRANDED), *[Unit()] * 6)
+    svg = draw_embedded(picture(*units, problems=("odd",)))
+    root = ET.fromstring(svg)
+    assert {each.tag.removeprefix(SVG) for each in root.iter()} == {"svg", "g", "title", "rect", "text"}
+    assert not re.search(r'\b(id|style)="', svg)
+    assert root.get("aria-label") == ("node-1 card-0: slot 0-7: 0 1g x/a, 1 stranded: free, nothing fits, 2-7 free")
+    assert {"1g", "x/a", "free"} <= {*texts(svg)}
+    defined = re.findall(r'id="(kerf-[a-z]+)"', draw_patterns())
+    assert sorted(defined) == sorted(f"kerf-{state}" for state in UnitState if state not in ("free", "held"))
+    assert {*re.findall(r"url\(#([^)]+)\)", svg)} == {"kerf-stranded"} <= {*defined}
+
+
+def test_a_strip_has_the_parts_of_a_card_without_words() -> None:
+    two = of("x/a")
+    svg = draw_strip(picture(two, two, of("x/b"), Unit()), labels={"x/a": "pod"}, kept={"x/a": 3, "x/b": 5})
+    assert texts(svg) == []
+    boxes = re.findall(r'<rect class="([^"]+)" x="([0-9.]+)" y="0" width="([0-9.]+)"', svg)
+    assert boxes == [("part c3", "0.5", "23"), ("part c5", "24.5", "11"), ("free", "36.5", "11")]
+    assert [each.text for each in ET.fromstring(svg).iter(f"{SVG}title")] == ["pod", "x/b", "free"]
+
+
+def test_markup_in_names_stays_text_in_pages() -> None:
+    hostile = '"><script>x</script>'
+    for draw in (draw_embedded, draw_strip):
+        svg = draw(picture(of(hostile), node=hostile))
+        assert "<script" not in svg
+        assert ET.fromstring(svg).tag == f"{SVG}svg"
+
+
+def test_a_row_of_very_many_units_is_cut_in_pages() -> None:
+    svg = draw_strip(picture(*[Unit()] * 10_000))
+    assert svg.count("<rect") == 256

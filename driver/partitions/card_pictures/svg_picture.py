@@ -26,6 +26,10 @@ from kerf_dra.driver.partitions.card_pictures.claim_colors import COLORS, UNCOLO
 
 _WIDTH: Final = 760
 """Units of the picture's width: a page's column of text on a desktop; smaller pages scale it."""
+_EMBEDDED_WIDTH: Final = 330
+"""Units of the width of one card in a page: a phone of 360 pixels shows letters in their size."""
+_STRIP_CELL: Final = 12
+"""Width and height of a cell in a strip without texts: a card of eight units is as wide as a word."""
 _MARGIN: Final = 8
 _LINE: Final = 18
 """The height of a line of text."""
@@ -44,7 +48,7 @@ _LEGEND: Final = 24
 _PROBLEM: Final = 100
 """Letters of a problem: a line of the picture."""
 
-_STYLE: Final = "".join(
+STYLE: Final = "".join(
     (
         ".kerf-cards text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1f2328}",
         ".kerf-cards .title{font-weight:bold}",
@@ -66,7 +70,8 @@ _STYLE: Final = "".join(
         ".kerf-cards .mark{stroke:#9198a1}.kerf-cards .state{stroke:#161b22}.kerf-cards .fault{stroke:#ff7b72}}",
     )
 )
-"""The colors of a part are the same on light and dark pages; what is around them follows the page."""
+"""The style sheet of pictures. The colors of a part are the same on light and dark pages; what is around them follows
+the page."""
 
 _PATTERNS: Final[Mapping[UnitState, str]] = MappingProxyType(
     {
@@ -98,6 +103,7 @@ class _Page:
     bottom: int
     cut_names: dict[tuple[str, ...], Unit]
     """Units whose claims have no room in their parts, by these: the legend names them."""
+    width: float = _WIDTH
 
     def add_text(self, text: str, kind: str = "", left: float = _MARGIN) -> None:
         """Add a line of text below what is there."""
@@ -121,7 +127,7 @@ def draw_svg(
     have no words, and there is no legend.
     """
     units = [unit for each in pictures for unit in each.units]
-    colors = assign_colors((unit.holders[0] for unit in units if unit.state in OWNED), kept)
+    colors = _assign_colors(units, kept)
     holders = {holder for each in pictures for holder in each.holders}
     has_namespaces = len({holder.rpartition("/")[2] for holder in holders}) < len(holders)
     page = _Page(colors, labels, has_namespaces, has_states, [], 0, {})
@@ -136,10 +142,65 @@ def draw_svg(
         f'<svg xmlns="http://www.w3.org/2000/svg" class="kerf-cards" {size} role="img">',
         f"<title>{_escape(title)}</title>",
         f"<desc>{_escape(description)}</desc>",
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE}</style>",
         f"<defs>{''.join(_build_patterns({unit.state for unit in units}))}</defs>",
     )
     return "\n".join((*head, *page.elements, "</svg>", ""))
+
+
+def draw_embedded(
+    picture: CardPicture, *, labels: Mapping[str, str] = _NO_LABELS, kept: Mapping[str, int] = UNCOLORED
+) -> str:
+    """Return the units of one card for a page in HTML, which says the rest: names, the legend, amounts and problems.
+
+    The page has ``STYLE`` in its style sheet, because a content security policy may forbid styles of elements, and
+    ``draw_patterns`` once, because pictures of one page share its names of elements.
+    """
+    holders = picture.holders
+    has_namespaces = len({holder.rpartition("/")[2] for holder in holders}) < len(holders)
+    colors = _assign_colors(picture.units, kept)
+    page = _Page(colors, labels, has_namespaces, True, [], 0, {}, _EMBEDDED_WIDTH)
+    _add_rows(page, picture)
+    return _frame(page, picture, _EMBEDDED_WIDTH, page.bottom)
+
+
+def draw_strip(
+    picture: CardPicture, *, labels: Mapping[str, str] = _NO_LABELS, kept: Mapping[str, int] = UNCOLORED
+) -> str:
+    """Return the units of one card as small cells without texts, otherwise as ``draw_embedded``."""
+    colors = _assign_colors(picture.units, kept)
+    page = _Page(colors, labels, False, False, [], 0, {})
+    longest = 1
+    for row in picture.rows:
+        for start in range(0, min(len(row.units), _STRIPS * _CELLS), _CELLS):
+            strip = _cut_strip(row, start)
+            for index, part in strip.parts:
+                page.elements += _draw_box(page, part, index * _STRIP_CELL, page.bottom, _STRIP_CELL, _STRIP_CELL)
+                page.elements.append("</g>")
+            longest = max(longest, len(strip.units))
+            page.bottom += _STRIP_CELL + 2
+    return _frame(page, picture, longest * _STRIP_CELL, max(page.bottom, 1))
+
+
+def draw_patterns() -> str:
+    """Return an element without size that has the patterns of all states, for pages with ``draw_embedded``."""
+    patterns = "".join(_build_patterns(UnitState))
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" class="kerf-cards kerf-patterns" width="0" height="0" '
+        f'aria-hidden="true"><defs>{patterns}</defs></svg>'
+    )
+
+
+def _frame(page: _Page, picture: CardPicture, width: float, height: float) -> str:
+    """Return the elements of one card as a picture with its description in words."""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="kerf-cards" viewBox="0 0 {width:g} {height:g}"'
+    words = _escape(f"{picture.node} {picture.description}".strip())
+    size = f'width="{width:g}" height="{height:g}"'
+    return f'{head} {size} role="img" aria-label="{words}">{"".join(page.elements)}</svg>'
+
+
+def _assign_colors(units: Iterable[Unit], kept: Mapping[str, int]) -> dict[str, int]:
+    return assign_colors((unit.holders[0] for unit in units if unit.state in OWNED), kept)
 
 
 def _caption(picture: CardPicture) -> str:
@@ -149,6 +210,16 @@ def _caption(picture: CardPicture) -> str:
 
 
 def _add_picture(page: _Page, picture: CardPicture) -> None:
+    _add_rows(page, picture)
+    for gauge in picture.gauges:
+        _add_gauge(page, gauge)
+    for problem in picture.problems:
+        page.add_text(_cut(f"the picture may be wrong: {problem}", _PROBLEM))
+    page.bottom += _MARGIN
+
+
+def _add_rows(page: _Page, picture: CardPicture) -> None:
+    """Draw the units of a card, each row as strips."""
     numbered: UnitRow | None = None
     for row in picture.rows:
         starts = range(0, len(row.units), _CELLS)
@@ -158,17 +229,16 @@ def _add_picture(page: _Page, picture: CardPicture) -> None:
         numbered = row
         if len(starts) > _STRIPS:
             page.add_text(f"and {len(row.units) - _STRIPS * _CELLS} more", "faint")
-    for gauge in picture.gauges:
-        _add_gauge(page, gauge)
-    for problem in picture.problems:
-        page.add_text(_cut(f"the picture may be wrong: {problem}", _PROBLEM))
-    page.bottom += _MARGIN
+
+
+def _cut_strip(row: UnitRow, start: int) -> UnitRow:
+    return UnitRow(name=row.name, numbers=row.numbers[start : start + _CELLS], units=row.units[start : start + _CELLS])
 
 
 def _add_strip(page: _Page, row: UnitRow, start: int, *, has_numbers: bool) -> None:
     """Draw the units of one strip, with their numbers above them unless the strip above has them."""
-    strip = UnitRow(name=row.name, numbers=row.numbers[start : start + _CELLS], units=row.units[start : start + _CELLS])
-    cell = min((_WIDTH - 2 * _MARGIN) / len(strip.units), _WIDEST_CELL)
+    strip = _cut_strip(row, start)
+    cell = min((page.width - 2 * _MARGIN) / len(strip.units), _WIDEST_CELL)
     page.bottom += _LINE if has_numbers else 0
     for index, number in enumerate(strip.numbers if has_numbers else ()):
         name = f"{row.name} {number}" if (len(row.name) + 4) * _LETTER <= cell else str(number)
@@ -181,26 +251,32 @@ def _add_strip(page: _Page, row: UnitRow, start: int, *, has_numbers: bool) -> N
 
 
 def _draw_part(page: _Page, part: Sequence[Unit], left: float, top: float, cell: float) -> Iterator[str]:
-    """Yield the elements of a part: its box, its pattern, what it is, and its whole name where a pointer rests."""
+    """Yield the elements of a part: its box, and in it what it is."""
     unit, width = part[0], cell * len(part) - 4
-    box = f'x="{left + 2:g}" y="{top}" width="{width:g}" height="{_CELL_HEIGHT}" rx="4"'
     letters = int(width / _LETTER)
     words = [word for each in _words(unit, page, letters) if (word := _cut(each, letters))]
     if unit.holders and (not words or any(word.endswith("…") for word in words)):
         page.cut_names.setdefault(unit.holders, unit)
-    yield f"<g><title>{_escape(_explain(unit, page.labels))}</title>"
-    kind = "state"
-    if unit.state in OWNED:
-        kind = f"t{page.colors[unit.holders[0]]}"
-        yield f'<rect class="part c{kind[1:]}{" noted" if unit.note else ""}" {box}/>'
-    else:
-        yield f'<rect class="free{" fault" if unit.state is UnitState.CONTESTED else ""}" {box}/>'
-    if unit.state in _PATTERNS:
-        yield f'<rect fill="url(#kerf-{unit.state})" {box}/>'
+    yield from _draw_box(page, part, left, top, cell, _CELL_HEIGHT)
+    kind = f"t{page.colors[unit.holders[0]]}" if unit.state in OWNED else "state"
     middle, first = left + cell * len(part) / 2, top + _CELL_HEIGHT / 2 + 4 - _LINE / 2 * (len(words) - 1)
     for number, word in enumerate(words):
         yield _text(middle, first + _LINE * number, word, kind, anchor="middle")
     yield "</g>"
+
+
+def _draw_box(page: _Page, part: Sequence[Unit], left: float, top: float, cell: float, height: float) -> Iterator[str]:
+    """Begin the group of a part with its box, its pattern, and its whole name where a pointer rests."""
+    unit, gap = part[0], 2 if height == _CELL_HEIGHT else 0.5
+    box = f'x="{left + gap:g}" y="{top:g}" width="{cell * len(part) - 2 * gap:g}" height="{height}" rx="{2 * gap:g}"'
+    yield f"<g><title>{_escape(_explain(unit, page.labels))}</title>"
+    if unit.state in OWNED:
+        noted = " noted" if unit.note else ""
+        yield f'<rect class="part c{page.colors[unit.holders[0]]}{noted}" {box}/>'
+    else:
+        yield f'<rect class="free{" fault" if unit.state is UnitState.CONTESTED else ""}" {box}/>'
+    if unit.state in _PATTERNS:
+        yield f'<rect fill="url(#kerf-{unit.state})" {box}/>'
 
 
 def _words(unit: Unit, page: _Page, letters: int) -> list[str]:
