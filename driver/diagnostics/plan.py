@@ -19,7 +19,7 @@ from kerf_dra.api.core.v1 import Pod
 from kerf_dra.api.kerf.v1alpha1 import ClassPlacement
 from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimStatus
 from kerf_dra.api.model.claims import ResourceClaim
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.names import DeviceId, ObjectRef
 from kerf_dra.driver.allocation import NodeAllocation
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.report import Subject, WhyReport
@@ -28,16 +28,19 @@ from kerf_dra.driver.diagnostics.explain.why import explain_misfit
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import ResourceUse
 from kerf_dra.driver.diagnostics.feature_gates import find_unsupported
 from kerf_dra.driver.diagnostics.frag import count_sizes
+from kerf_dra.driver.diagnostics.manifests.workload import Workload
 from kerf_dra.driver.diagnostics.node_fit import NodeFit
 from kerf_dra.driver.diagnostics.placement.node_preference import ClusterPlacements, NodePreference
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
-from kerf_dra.driver.diagnostics.workload import Workload
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
 from kerf_dra.driver.scheduling.node_filter import explain_filter
 from kerf_dra.driver.scheduling.resource_fit import pod_requests
 
 MOST_COUNTED: Final = 1000
 """Copies of a workload that are counted beyond the plan: users need no more exact number than "at least 1000"."""
+
+PLANNED: Final = "planned: "
+"""What is before a workload that holds a part of a drawn card; names of claims have no spaces."""
 
 _replace = msgspec.structs.replace
 
@@ -171,6 +174,19 @@ def plan_workloads(
         notes=tuple(planner.find_notes()),
         unjudged=explain_unjudged(cluster) if any(each.pod for each in workloads) else "",
     )
+
+
+def find_planned(placed: Sequence[PlacedCopy]) -> Mapping[DeviceId, Sequence[str]]:
+    """Return which copies would hold each device, as holders of parts of drawn cards."""
+    planned: dict[DeviceId, list[str]] = {}
+    has_copies = any(each.copy > 1 for each in placed)
+    for each in placed:
+        copy = f", copy {each.copy}" if has_copies else ""
+        for device in each.devices:
+            pool, _, name = device.device.rpartition("/")
+            driver, _, pool = pool.partition("/")
+            planned.setdefault(DeviceId(driver, pool, name), []).append(f"{PLANNED}{each.demand}{copy}")
+    return planned
 
 
 def _planned_pods(workloads: Sequence[Workload], placed: Sequence[PlacedCopy]) -> Iterator[Pod]:

@@ -48,11 +48,11 @@ from kerf_dra.api.model.devices import (
 from kerf_dra.api.model.metadata import Condition, ObjectMeta, OwnerReference
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.allocation import Fits
-from kerf_dra.driver.cli.cluster.plan import compile_classes
+from kerf_dra.driver.controller.planned_classes import compile_classes
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.manifests.workload import ParsedManifests, read_workloads
 from kerf_dra.driver.diagnostics.node_fit import sum_requests
-from kerf_dra.driver.diagnostics.workload import ParsedManifests, read_workloads
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.gpu.catalog import gpu_model
 from kerf_dra.driver.families.gpu.geometry import gpu_geometry

@@ -5,19 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
-from typing import NamedTuple
 
 import click
 
-from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.errors import InvalidDocumentError, Problem
-from kerf_dra.api.kerf.v1alpha1 import API_VERSION, ResourceClass
-from kerf_dra.api.manifests.claim_documents import is_claim_document
-from kerf_dra.api.manifests.documents import find_document_problems
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.api.model.claims import DeviceClass
-from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.api.model.names import DeviceId, DriverName, list_names
+from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.cli.cluster.why import reason_lines
 from kerf_dra.driver.cli.options import option
 from kerf_dra.driver.cli.options.cluster import (
@@ -45,17 +38,14 @@ from kerf_dra.driver.cli.output import (
     print_text,
 )
 from kerf_dra.driver.cli.terminal_pictures import draw_in_terminal
-from kerf_dra.driver.controller.device_types import device_type_of, known_device_types
-from kerf_dra.driver.controller.structured.class_compiler import compile_class
+from kerf_dra.driver.controller.planned_classes import compile_classes
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.report import Verdict
-from kerf_dra.driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
-from kerf_dra.driver.diagnostics.workload import read_workloads
-from kerf_dra.driver.families.class_validation import find_class_problems
-from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.diagnostics.manifests.documents import PlacedDocument, find_problems, place_documents
+from kerf_dra.driver.diagnostics.manifests.workload import read_workloads
+from kerf_dra.driver.diagnostics.plan import PLANNED, Headroom, PlacedCopy, PlanReport, find_planned, plan_workloads
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
 from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_manifests
-from kerf_dra.driver.scheduling.selector_problems import find_selector_problems
 
 _WIDTH = 80
 """Columns of sentences, as in ``kerf why``."""
@@ -63,8 +53,6 @@ _PASSED_OVER = 6
 """Documents without devices that are named where there are no others."""
 _CARDS = 8
 """Cards drawn as text: as many as one node has; ``-o wide`` draws all."""
-_PLANNED = "planned: "
-"""What is before a workload in the legend; names of claims have no spaces."""
 _ROWS = 60
 """Placements listed as text; ``-o wide`` lists all of them."""
 
@@ -105,7 +93,7 @@ def command(
     documents = [document for file in files for document in read_placed_documents(file)]
     source = read_state(kubeconfig, context, dump)
     require_scheduler_allocation(source, "plan")
-    if problems := [*_find_problems(documents)]:
+    if problems := [*find_problems(documents)]:
         for line in problems:
             print_text(line, err=True)
         return EXIT_BAD_INPUT
@@ -140,46 +128,10 @@ def command(
     return _exit(answer)
 
 
-def compile_classes(
-    resource_classes: Sequence[ResourceClass], nodes: Sequence[Node], slices: Sequence[ResourceSlice]
-) -> list[DeviceClass]:
-    """Compile the DeviceClasses that Kerf's controller would make. Raises InvalidDocumentError for a wrong class."""
-    if not resource_classes:
-        return []
-    families = installed_families()
-    by_driver = {family.driver: family for family in families.values()}
-    published = frozenset(
-        device_type_of(device, family)
-        for slice_ in slices
-        if (family := by_driver.get(DriverName(slice_.spec.driver))) is not None
-        for device in slice_.spec.devices
-    )
-    device_types = known_device_types(published)
-    return [
-        compile_class(each, families=families, nodes=nodes, device_types=device_types).device_class
-        for each in resource_classes
-    ]
-
-
 def _exit(answer: PlanReport) -> int:
     if any(each.why.verdict is Verdict.UNDECIDED for each in answer.unplaced):
         return EXIT_NO_ANSWER
     return 0 if answer.fits else EXIT_DOES_NOT_FIT
-
-
-class PlacedDocument(NamedTuple):
-    """A document, and where it is."""
-
-    file: Path
-    number: int
-    """1-based within the file; all objects of a List have that of the List."""
-    body: JsonObject
-
-    def __str__(self) -> str:
-        metadata = self.body.get("metadata")
-        names = metadata if isinstance(metadata, dict) else {}
-        name = names.get("name") or names.get("generateName") or "without name"
-        return f"{self.file}: document {self.number}: {self.body.get('kind') or 'no kind'} {name}"
 
 
 def read_documents(path: Path) -> Iterator[JsonObject]:
@@ -198,25 +150,7 @@ def read_placed_documents(path: Path) -> Iterator[PlacedDocument]:
         bodies = parse_manifests(read_standard_input() if str(path) == "-" else read_file(path))
     except (OSError, NotYamlError) as error:
         raise InvalidDocumentError(str(path), [Problem("", describe_read_error(error))]) from error
-    for number, body in enumerate(bodies, start=1):
-        if isinstance(body, dict) and body.get("kind") == "List" and isinstance(body.get("items"), list):
-            yield from (PlacedDocument(path, number, item) for item in body["items"] if isinstance(item, dict))
-        elif isinstance(body, dict):
-            yield PlacedDocument(path, number, body)
-        elif body is not None:
-            message = f"is a {type(body).__name__}, not an object"
-            raise InvalidDocumentError(str(path), [Problem(f"document {number}", message)])
-
-
-def _find_problems(documents: Sequence[PlacedDocument]) -> Iterator[str]:
-    """Yield a line for every problem of every document."""
-    for each in documents:
-        problems = find_document_problems(each.body)
-        if each.body.get("apiVersion") == API_VERSION and each.body.get("kind") == "ResourceClass":
-            problems += find_class_problems(each.body, installed_families())
-        if is_claim_document(each.body):
-            problems += find_selector_problems(each.body)
-        yield from (f"{each}: {problem}" for problem in problems)
+    yield from place_documents(str(path), bodies)
 
 
 def _lines(cluster: ClusterIndex, found: PlanReport, *, is_wide: bool) -> Iterator[str]:
@@ -257,18 +191,11 @@ def _lines(cluster: ClusterIndex, found: PlanReport, *, is_wide: bool) -> Iterat
 
 def _draw_cards(cluster: ClusterIndex, placed: Sequence[PlacedCopy], most: int) -> Iterator[str]:
     """Draw the cards on which something would be placed, with what is there already."""
-    planned: dict[DeviceId, list[str]] = {}
-    has_copies = any(each.copy > 1 for each in placed)
-    for each in placed:
-        copy = f", copy {each.copy}" if has_copies else ""
-        for device in each.devices:
-            pool, _, name = device.device.rpartition("/")
-            driver, _, pool = pool.partition("/")
-            planned.setdefault(DeviceId(driver, pool, name), []).append(f"{_PLANNED}{each.demand}{copy}")
+    planned = find_planned(placed)
     pictures = [
         replace(each, gauges=())
         for each in cluster.build_pictures([(id_.driver, id_.pool) for id_ in planned], planned)
-        if any(holder.startswith(_PLANNED) for holder in each.holders)
+        if any(holder.startswith(PLANNED) for holder in each.holders)
     ]
     if pictures:
         yield from draw_in_terminal(pictures[:most])

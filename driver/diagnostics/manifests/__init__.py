@@ -1,0 +1,1 @@
+"""Manifests that are planned: their documents, each with its place and what is wrong with it, and their workloads."""
