@@ -10,7 +10,7 @@ JOBS   ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 # Kerf's programs start hundreds of times in tests: each start would compile them anew where an environment has this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint types tests quick test-long gpu soak oracle mutants fuzz bench e2e e2e-all bench-e2e docs lock generate image sbom audit clean
+.PHONY: help demo test lint types tests quick test-long gpu soak oracle mutants fuzz bench e2e e2e-all bench-e2e view-test docs lock generate image sbom audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -45,7 +45,7 @@ types: $(VENV)/.installed ## mypy --strict, tests too
 
 # All tests in these folders have the mark realcluster: importing them takes a sixth of the time of collecting.
 REALCLUSTER = tests/e2e tests/installation tests/cdi/runtimes
-FAST = not long and not realcluster and not oracle and not gpu
+FAST = not long and not realcluster and not oracle and not gpu and not browser
 tests: $(VENV)/.installed ## unit, property and flow tests
 	@# A first time, compile all modules: each process would, at the same time as the others. A module that cannot be
 	@# imported is told by the tests.
@@ -62,7 +62,7 @@ quick: lint types ## what a change can break: lint, types, and the tests that im
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(REALCLUSTER:%=--ignore=%) -m "$(FAST)" $$tests $(ARGS)
 
 test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores)
-	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "(long or property) and not realcluster and not oracle and not gpu" $(ARGS)
+	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "(long or property) and not realcluster and not oracle and not gpu and not browser" $(ARGS)
 
 # One process: it loads the driver's own library. KERF_GPU_DRIVER_ROOT is where the driver has its files, if not in /.
 gpu: $(VENV)/.installed ## Kerf on the NVIDIA cards of this machine (root), of which nothing is changed
@@ -115,6 +115,16 @@ bench-e2e: $(VENV)/.installed ## measurements on a real Kubernetes (needs what e
 	@$(BIN)/python -m tools.realcluster build 1.37 1.30
 	@$(BIN)/python -m tests.bench realcluster $(ARGS)
 
+# The packages of 165 MB that drive a browser are no part of what `make test` needs.
+$(VENV)/.browser: $(VENV)/.installed requirements-browser.lock
+	@echo "setting up $(VENV): what drives a browser"
+	@$(PYTHON) tools/environment.py $(VENV) requirements-browser.lock
+	@touch $@
+
+view-test: $(VENV)/.browser ## the pages of `kerf view` in Chromium (root: installs Debian's where there is none)
+	@$(BIN)/python -m tools.browser
+	@$(BIN)/pytest -q -m browser $(ARGS) tests/view/browser
+
 generate: $(VENV)/.installed ## protobuf modules, CRDs and the picture of the packages, from their sources
 	@$(BIN)/python -m tools.generate
 
@@ -134,6 +144,7 @@ lock: ## the lock files, from pyproject.toml (needs uv)
 	$(COMPILE) -o requirements.lock pyproject.toml
 	$(COMPILE) --extra dev --constraint requirements.lock -o requirements-dev.lock pyproject.toml
 	$(COMPILE) --group build --constraint requirements-dev.lock -o requirements-build.lock
+	$(COMPILE) --extra browser --constraint requirements-dev.lock -o requirements-browser.lock pyproject.toml
 	$(COMPILE) --extra docs --constraint requirements-dev.lock -o requirements-docs.lock pyproject.toml
 	@$(PYTHON) -c 'import pathlib, tomllib; print(*(need for need in tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]["dependencies"] if not need.startswith(("kubernetes", "pydantic"))), sep="\n")' | \
 		$(COMPILE) --constraint requirements.lock -o deploy/image/kerf.lock -

@@ -34,6 +34,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "demo": "Show Kerf at work on an embedded cluster.",
         "claim": "Print a claim template for devices of a size of your own.",
         "why": "Say why a pod or a claim waits for devices, and what would help.",
+        "view": "Show cards and claims in a browser, live and read-only.",
         "plan": "Say what would be placed where, and how much more would fit.",
         "models": "List the models of GPUs that Kerf knows.",
         "families": "List the installed families of devices, their attributes and capacities.",
@@ -64,7 +65,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 COMMANDS: Final[Mapping[str, str]] = {name: help_ for group in GROUPS.values() for name, help_ in group.items()}
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("controller", "kubelet-plugin", "mps-daemons"), "daemons."),
-    **dict.fromkeys(("why", "plan", "frag", "top", "placement", "gather", "migrate", "sanity"), "cluster."),
+    **dict.fromkeys(("why", "plan", "frag", "top", "view", "placement", "gather", "migrate", "sanity"), "cluster."),
     **dict.fromkeys(("devices", "checkpoint"), "node."),
     **dict.fromkeys(("claim", "families", "rbac", "models"), "catalog."),
 }

@@ -333,7 +333,8 @@ def show_kept_cluster(display: Display, kubeconfig: Path, command: str) -> None:
     """Say how to use the cluster while it stays up. ``command`` runs ``kerf`` in a shell."""
     display.begin_step("The cluster stays up until Ctrl-C")
     display.say("In another terminal:")
-    lines = f"export KUBECONFIG={kubeconfig}", "kubectl get pods -A", f"{command} why pods", f"{command} top --once"
+    commands = ("why pods", "top --once", "view")
+    lines = f"export KUBECONFIG={kubeconfig}", "kubectl get pods -A", *(f"{command} {each}" for each in commands)
     display.quote(["", *(f"  {line}" for line in lines), ""])
     display.say(
         "get, describe, apply, delete, label, drain and watch work. No container runs: `kubectl logs` shows what each "

@@ -65,6 +65,10 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     **_ON_A_CLUSTER,
     "make demo": f"{_DEMO}::test_the_whole_story_is_observed_and_nothing_is_left",
     "kerf demo -f deploy/examples/gpu-by-size": f"{_DEMO}::test_what_the_readme_shows_of_the_demo_is_what_it_prints",
+    "kerf view": "tests/cli/test_view.py::test_a_cluster_is_shown_with_the_rights_of_the_kubeconfig",
+    "kerf view --from docs/examples/full-card/cluster.json": (
+        "tests/cli/test_view.py::test_the_printed_address_shows_a_file_of_gather_until_ctrl_c"
+    ),
     "kerf demo --keep": (f"{_DEMO}::test_a_kept_cluster_stays_up_until_ctrl_c_and_then_proves_that_nothing_is_left"),
     "kubectl get pods,resourceclaims": f"{_KUBECTL}::test_get_shows_what_there_is",
     "kubectl get pods,resourceclaims --watch": f"{_KUBECTL}::test_watch_tells_of_a_pods_life_as_it_happens",

@@ -1,6 +1,7 @@
 """Cards are drawn by one piece of code, whatever shows them."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ SHOWING: Final = (
     "driver/cli/node/devices.py",
     "driver/demo/cluster_picture.py",
     "driver/demo/display.py",
+    "driver/view/html/card_figures.py",
     "tools/generate/pictures.py",
 )
 """What shows cards, and must not draw them itself."""
@@ -30,7 +32,7 @@ OTHER_PICTURES: Final = {
 """Modules that draw something else than cards, as SVG."""
 OTHER_ESCAPES: Final = {"driver/cli/options/cluster.py": "erases the line that shows progress"}
 """Modules that write escape sequences of terminals for something else than colors."""
-_SOURCES: Final = ("draw_in_terminal", "draw_cards", "draw_svg", "DrawnCard")
+_SOURCES: Final = ("draw_in_terminal", "draw_cards", "draw_svg", "draw_embedded", "DrawnCard")
 
 
 def literals(path: Path) -> Iterator[str]:
@@ -50,6 +52,15 @@ def containing(part: str) -> set[str]:
 
 def test_no_other_module_writes_svg() -> None:
     check("draw it by card_pictures", (containing("<svg") | containing("<rect")) - OTHER_PICTURES.keys())
+
+
+def test_no_script_and_no_style_sheet_draws() -> None:
+    files = [*Path("driver/view/static").iterdir()]
+    assert len(files) == 2
+    check(
+        "draw it by card_pictures",
+        {str(file) for file in files if re.search("<svg|<rect|createElementNS|canvas", file.read_text())},
+    )
 
 
 def test_no_other_module_writes_escape_sequences() -> None:

@@ -77,8 +77,21 @@ def test_what_an_extra_is_for_is_imported_by_what_it_is_for_only() -> None:
     assert declared("testing") - declared() == suite - others
 
 
+def test_what_drives_a_browser_is_imported_by_the_tests_in_a_browser_only() -> None:
+    """`make test` needs none of it: what is not installed has the name of its module here."""
+    names = {name for path in modules("tests", "tools") if is_in_browser(path) for name in heads(tree(path))}
+    third_party = names - OWN - sys.stdlib_module_names - {"anyio", "pytest"}
+    assert {canonicalize_name(name.removesuffix(".sync_playwright")) for name in third_party} == declared(
+        "browser"
+    ) - declared()
+
+
+def is_in_browser(path: Path) -> bool:
+    return path.is_relative_to("tests/view/browser") or path == Path("tools/view_pictures.py")
+
+
 def test_developers_have_what_the_tests_import() -> None:
-    found = imported(modules("tests", "tools"))
+    found = imported(path for path in modules("tests", "tools") if not is_in_browser(path))
     check("declare it in the extra dev", found - declared("dev"))
     unused = declared("dev") - declared() - found - imported(modules(*PRODUCT)) - NEVER_IMPORTED.keys()
     check("nothing imports it: remove it, or say in NEVER_IMPORTED what it is for", unused)

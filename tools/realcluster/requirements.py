@@ -60,7 +60,7 @@ def ensure() -> None:
     """Install missing Debian packages. Raises MissingRequirementsError for what cannot be installed."""
     facts = _inspect_machine()
     if facts.missing and facts.is_root and shutil.which("apt-get"):
-        _install([tool.package for tool in facts.missing])
+        install_packages([tool.package for tool in facts.missing])
         facts = _inspect_machine()
     found = list(problems(facts))
     if found:
@@ -103,7 +103,8 @@ def _is_there(tool: Tool) -> bool:
     return Path(tool.path).exists() if tool.path.startswith("/") else shutil.which(tool.path) is not None
 
 
-def _install(packages: list[str]) -> None:
+def install_packages(packages: list[str]) -> None:
+    """Install Debian packages. Raises MissingRequirementsError."""
     print(f"installing {' '.join(packages)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):

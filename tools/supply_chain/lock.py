@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-LOCKS: Final = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock")
+LOCKS: Final = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock", "requirements-browser.lock")
 _PINNED: Final = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)(?:\[(?P<extras>[^\]]+)\])?==(?P<version>[^\s;]+)\s*(?:;\s*(?P<marker>.*?))?\s*"
 )

@@ -168,8 +168,12 @@ def build_cluster_index(source: StateSource, deadline_s: float = _DEADLINE_S) ->
     """
     for name in source.state.unreadable:
         print_text(f"kerf: {name} cannot be read; devices that it may hold count as free", err=True)
-    budget = Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
-    return ClusterIndex(source.state, budget=budget)
+    return ClusterIndex(source.state, budget=build_budget(deadline_s))
+
+
+def build_budget(deadline_s: float) -> Budget:
+    """Return the budget of a search on one node that is given up after ``deadline_s``."""
+    return Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
 
 
 def read_state(
@@ -202,14 +206,15 @@ async def _gather(kubeconfig: Path | None, context: str | None, namespace: str |
 
     access = await load_access(kubeconfig, context)
     async with Client(access, user_agent="kerf-answers") as client, anyio.create_task_group() as tasks:
-        tasks.start_soon(_report_when_slow, f"reading the cluster at {access.address}")
+        tasks.start_soon(report_when_slow, f"reading the cluster at {access.address}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         state = redact(await collect_state(client, lambda: now, namespace or access.namespace))
         tasks.cancel_scope.cancel()
     return StateSource(state, access.namespace)
 
 
-async def _report_when_slow(what: str) -> None:
+async def report_when_slow(what: str) -> None:
+    """Say on stderr what goes on, if it is not cancelled within a second."""
     await anyio.sleep(_QUIET_S)
     print_text(what, err=True)
 
