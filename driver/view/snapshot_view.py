@@ -17,6 +17,7 @@ from kerf_dra.api.model.names import DeviceId, ObjectRef, list_names
 from kerf_dra.driver.allocation.explain.holders import PoolKey
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
 from kerf_dra.driver.diagnostics.explain.pod_status import has_started
+from kerf_dra.driver.diagnostics.overview.claim_rows import ClaimRow, find_rows
 from kerf_dra.driver.partitions.card_pictures.card_picture import CardPicture
 from kerf_dra.driver.partitions.card_pictures.claim_colors import UNCOLORED, assign_colors
 
@@ -136,6 +137,11 @@ class SnapshotView:
             for name in pod.all_claim_names:
                 found[ObjectRef(ref.namespace, name)].append(ref)
         return found
+
+    @cached_property
+    def rows(self) -> Sequence[ClaimRow]:
+        """The claims, and the pods that wait without one, as ``kerf top`` lists them: those that wait first."""
+        return find_rows(self.cluster)
 
     @cached_property
     def waiting_pods(self) -> tuple[Pod, ...]:

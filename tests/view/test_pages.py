@@ -12,7 +12,7 @@ from kerf_dra.driver.view.html.card_figures import separate_colors
 from kerf_dra.driver.view.html.page import Page, render_document, render_state
 from kerf_dra.driver.view.page_builder import Target, answer_form, show_target
 from tests.diagnostics import vendor_slices
-from tests.fakes.cluster_states import CLASSES, allocate_claims, claim, gpu_cluster, node, replace, state
+from tests.fakes.cluster_states import CLASSES, allocate_claims, claim, gpu_cluster, node, pod, replace, state
 from tests.view.clusters import HOSTILE, many_nodes, named_cluster, rename, two_nodes, view_of
 
 ADDRESSES: Final = (
@@ -106,6 +106,14 @@ def test_claims_that_wait_come_first_and_names_find_some() -> None:
     assert [*read(show(two_nodes(), "/claims")).links] == ["default/big", "default/a", "default/b"]
     assert [*read(show(two_nodes(), "/claims?text=/a")).links] == ["default/a"]
     assert "There is no such claim." in read(show(two_nodes(), "/claims?text=none")).text
+
+
+def test_a_pod_without_a_claim_is_listed_with_those_that_wait() -> None:
+    early = pod("early", "not-made-yet")
+    found = read(show(replace(two_nodes(), pods=(*two_nodes().pods, early)), "/claims"))
+    assert "default/early none yet pending" in found.text
+    assert found.links["default/early"] == "/pod?namespace=default&name=early"
+    assert "default/a default/a allocated node-1 node-1/gpu/gpu-0-3g-40gb-at-4" in found.text
 
 
 def test_claims_of_one_card_have_different_colors() -> None:

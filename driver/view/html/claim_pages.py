@@ -10,6 +10,7 @@ from kerf_dra.api.model.names import DeviceId, ObjectRef, list_names
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.diagnostics.explain.report import WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.driver.diagnostics.overview.claim_rows import ClaimRow, matches
 from kerf_dra.driver.partitions.card_pictures.card_picture import CardPicture
 from kerf_dra.driver.view.html import addresses
 from kerf_dra.driver.view.html.card_figures import CardStyle, list_pods, parse_pool, separate, show_legend
@@ -27,24 +28,20 @@ _PODS: Final = 3
 
 
 def show_claims(view: SnapshotView, *, text: str, number: int) -> Page:
-    """Return the list of claims whose names, or whose pods' names, have ``text`` in them, those that wait first."""
+    """Return the list of claims, and of pods that wait for one, that have ``text`` in what is listed of them."""
     parts = PartBuilder()
-    by_state = sorted(view.claims, key=lambda each: each.status.allocation is not None)
-    found = {
-        str(each.ref): each
-        for each in by_state
-        if text in str(each.ref) or any(text in str(pod) for pod in view.find_pods(each))
-    }
+    found = {f"{each.subject.kind} {_read_ref(each)}": each for each in view.rows if matches(each, text)}
     listed = cut_page([*found], number, CLAIMS_OF_A_PAGE)
-    rows = [_list_claim(view, found[name]) for name in listed.names]
-    table = show_table(("Pod", "Claim", "State", "Devices"), rows, caption="Claims") if rows else NOTHING
+    rows = [_list_row(found[name]) for name in listed.names]
+    header = ("Pod", "Claim", "State", "Node", "Devices")
+    table = show_table(header, rows, caption="Claims") if rows else NOTHING
     return build_page(
         "Claims",
         addresses.CLAIMS,
         parts,
         element(
             "form",
-            element("label", "Names with ", element("input", type="search", name="text", value=text, size=16)),
+            element("label", "Claims with ", element("input", type="search", name="text", value=text, size=16)),
             element("button", "Show"),
             action=addresses.CLAIMS,
             class_="filter",
@@ -102,19 +99,23 @@ def show_pod(view: SnapshotView, ref: ObjectRef) -> Page | None:
     )
 
 
-def _list_claim(view: SnapshotView, claim: ResourceClaim) -> Sequence[Child]:
-    pods = view.find_pods(claim)
-    allocation = claim.status.allocation
-    results = allocation.devices.results if allocation else ()
-    state = "has devices" if allocation else "waits"
-    state = "is being deleted" if claim.is_terminating else state
+def _list_row(row: ClaimRow) -> Sequence[Child]:
+    ref = _read_ref(row)
+    pods = [ObjectRef(ref.namespace, name) for name in row.pods]
     more = len(pods) - _PODS
+    is_claim = row.subject.kind == "ResourceClaim"
+    state = f"{row.state}, and a pod waits" if row.waits and row.state == "allocated" else row.state
     return (
         (list_pods(pods[:_PODS]), f" and {more} more" if more > 0 else ""),
-        element("a", str(claim.ref), href=addresses.address_of_claim(claim.ref)),
+        element("a", str(ref), href=addresses.address_of_claim(ref)) if is_claim else "none yet",
         state,
-        list_names([f"{each.pool}/{each.device}" for each in results]),
+        list_names(row.nodes),
+        list_names([each.partition("/")[2] for each in row.devices]),
     )
+
+
+def _read_ref(row: ClaimRow) -> ObjectRef:
+    return ObjectRef(row.subject.namespace, row.subject.name)
 
 
 def _show_timeline(timeline: Timeline) -> Iterator[Html]:
