@@ -5,6 +5,7 @@ from typing import TypeAlias
 import pytest
 
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from kerf_dra.driver.testing.nvml.description import DRIVER_VERSION
 
 MakeMachine: TypeAlias = Callable[..., NvidiaMachine]
 
@@ -13,8 +14,8 @@ MakeMachine: TypeAlias = Callable[..., NvidiaMachine]
 def make_machine(tmp_path: Path) -> MakeMachine:
     """Make a machine with the cards, H100s with MIG on where none are given."""
 
-    def make(*cards: CardDescription, **driver: str) -> NvidiaMachine:
+    def make(*cards: CardDescription, driver_version: str = DRIVER_VERSION) -> NvidiaMachine:
         chosen = cards or (CardDescription(model="h100-80gb-sxm", is_mig_on=True),)
-        return NvidiaMachine.create(tmp_path / "machine", MachineDescription(cards=chosen, **driver))
+        return NvidiaMachine.create(tmp_path / "machine", MachineDescription(cards=chosen, driver_version=driver_version))
 
     return make
