@@ -16,6 +16,7 @@ def make_machine(tmp_path: Path) -> MakeMachine:
 
     def make(*cards: CardDescription, driver_version: str = DRIVER_VERSION) -> NvidiaMachine:
         chosen = cards or (CardDescription(model="h100-80gb-sxm", is_mig_on=True),)
-        return NvidiaMachine.create(tmp_path / "machine", MachineDescription(cards=chosen, driver_version=driver_version))
+        described = MachineDescription(cards=chosen, driver_version=driver_version)
+        return NvidiaMachine.create(tmp_path / "machine", described)
 
     return make
