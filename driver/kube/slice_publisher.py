@@ -16,7 +16,7 @@ does not is no longer trusted: the slices are listed again.
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -41,6 +41,7 @@ from kerf_dra.driver.kube.slice_plan import (
     Write,
     find_pool_problems,
     plan_pool,
+    slice_name,
 )
 from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.runtime import metrics
@@ -165,11 +166,20 @@ class SlicePublisher:
                 raise InvalidDocumentError(f"pool {pool.name}", found)
         before = self._desired or {}
         self._desired = {pool.name: pool for pool in pools}
+        self._forget_writes(before)
         # A pool that is to go leaves nothing behind that could be allocated again, once it is gone: it counts, too.
         self._unsettled |= {*before, *self._desired}
         self._queue_all()
         for name in self._unsettled:
             self._queue.add(name)
+
+    def _forget_writes(self, before: Mapping[str, Pool]) -> None:
+        """Note that all slices of a changed pool may be written again: an equal one has nothing but its generation."""
+        for name, pool in (self._desired or {}).items():
+            if before.get(name) != pool:
+                for index in range(max(1, len(pool.slices))):
+                    ref = ObjectRef("", slice_name(index, self._driver, self._node_name, name))
+                    self._client.forget_write(self._kind, ref)
 
     def set_owner(self, owner: OwnerReference | None) -> None:
         """Have ``owner`` own the slices from now on; None: it is gone, and nothing is written until there is one.

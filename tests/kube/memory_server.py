@@ -15,6 +15,7 @@ from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kube.http.errors import StatusError, UnreachableError, build_status_error
 from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kube.http.write_history import WriteHistory
 from kerf_dra.driver.local.apiserver.meta.label_selectors import parse_labels
 from kerf_dra.driver.runtime.notifier import Notifier
 from tests.kube.identified import identified
@@ -140,8 +141,8 @@ class MemoryServer(OpenTransport):
         self._bookmarks += 1
         self._changes.notify()
 
-    def client(self) -> Client:
-        return Client(Access(server="http://memory"), user_agent="test/1", transport=self)
+    def client(self, history: WriteHistory | None = None) -> Client:
+        return Client(Access(server="http://memory"), user_agent="test/1", transport=self, history=history)
 
     def sent(self, method: str) -> list[HttpRequest]:
         return [request for _, request in self.requests if request.method == method]

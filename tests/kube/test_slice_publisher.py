@@ -24,7 +24,9 @@ from kerf_dra.api.model.metadata import OwnerReference
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.resource import registry
 from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kube.http.write_history import WriteHistory
 from kerf_dra.driver.kube.slice_publisher import PublishSettings
 from tests.kube.awaited_publisher import AwaitedPublisher
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
@@ -33,6 +35,7 @@ from tests.runtime.virtual_time import VIRTUAL_TIME
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n1", uid="node-uid")
 SETTINGS = PublishSettings(min_interval_s=5, repair_delay_s=30, sight_timeout_s=10, refused_retry_s=60)
 SLICES = "resourceslices"
+ONE = Quantity(1)
 ALL_KINDS = [registry.load_kinds(version) for version in registry.VERSIONS]
 
 
@@ -55,10 +58,12 @@ def pool(*slices: str, name: str = "n1/gpu") -> Pool:
 class Published:
     """A running publisher, and the problems that it reported."""
 
-    def __init__(self, server: MemoryServer, kinds: ResourceKinds = ALL_KINDS[0]) -> None:
+    def __init__(
+        self, server: MemoryServer, kinds: ResourceKinds = ALL_KINDS[0], client: Client | None = None
+    ) -> None:
         self.problems: list[str] = []
         self.publisher = AwaitedPublisher(
-            server.client(),
+            client or server.client(),
             kinds,
             driver="gpu.kerf.dev",
             node_name="n1",
@@ -542,3 +547,18 @@ async def test_whatever_happens_the_last_pools_come_to_be_on_the_server(
             await publisher.wait_published()
         assert len({value["spec"]["pool"]["generation"] for value in server.objects.values()}) == 1
         group.cancel_scope.cancel()
+
+
+async def test_slices_that_only_get_another_generation_are_not_taken_for_undone_ones(server: MemoryServer) -> None:
+    """The counters of a pool stay while devices in several slices change: with each change they are written again."""
+    history = WriteHistory()
+    published = Published(server, client=server.client(history))
+    counters = SliceContent(shared_counters=(CounterSet(name="gpu-0", counters={"slice-0": Counter(value=ONE)}),))
+    async with published.running() as publisher:
+        for number in range(8):
+            changed = pool("abcdefgh"[number], "stuvwxyz"[number])
+            with anyio.fail_after(60):
+                publisher.publish([Pool(name=changed.name, slices=(counters, *changed.slices))])
+                await publisher.wait_published()
+            assert contents(server) == ["", "abcdefgh"[number], "stuvwxyz"[number]]
+    assert history.take_loops() == []

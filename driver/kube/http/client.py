@@ -316,6 +316,11 @@ class Client:
         if self._history is not None and write is not None:
             self._history.note(write, "")
 
+    def forget_write(self, kind: Kind[Any], ref: ObjectRef) -> None:
+        """Note that this program has a reason of its own to repeat its last write of an object (``WriteHistory``)."""
+        if self._history is not None:
+            self._history.forget(kind, ref)
+
     async def watch(
         self,
         kind: Kind[ObjectT],

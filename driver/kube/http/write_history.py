@@ -135,6 +135,14 @@ class WriteHistory:
         if len(self._last) > _MOST_OBJECTS:
             self._last.popitem(last=False)
 
+    def forget(self, kind: Kind[Any], ref: ObjectRef) -> None:
+        """Forget the last write of an object, because its writer has a reason of its own to do the same again.
+
+        An object may say nothing but which generation of a whole it belongs to, and be written again with each.
+        """
+        namespace = ref.namespace if kind.namespaced else ""
+        self._last.pop(_Target(kind.path(namespace, ref.name), ""), None)
+
     def take_loops(self) -> Sequence["UndoneWrite"]:
         """Return the loops that were found since the last call."""
         found, self._loops = self._loops, []
