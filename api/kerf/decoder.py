@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.card_maintenance import CardMaintenance, CardMaintenanceObject
 from kerf_dra.api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
 from kerf_dra.api.kerf.cross_field_rules import find_broken_rules
 from kerf_dra.api.kerf.discovery_objects import (
@@ -106,6 +107,12 @@ def decode_discovered_device(held: DiscoveredDeviceObject) -> DiscoveredDevice:
     return DiscoveredDevice(metadata=held.metadata, spec=found.spec, status=held.status)
 
 
+def decode_card_maintenance(held: CardMaintenanceObject) -> CardMaintenance:
+    """Decode the spec of a CardMaintenance as the server stores it."""
+    found: CardMaintenance = _decode_stored(held, CardMaintenance)
+    return CardMaintenance(metadata=held.metadata, spec=found.spec, status=held.status)
+
+
 def decode_parameters_object(kind: str, held: ParametersObject) -> ClassParameters | ClaimParameters:
     """Decode the spec of a parameters object of ``kind`` as the server stores it."""
     spec: ClassParameters | ClaimParameters = _decode(
@@ -154,7 +161,10 @@ def _name_of(document: Mapping[str, Any]) -> object:
     return metadata.get("name") if isinstance(metadata, Mapping) else None
 
 
-def _decode_stored(held: DiscoveryConfigurationObject | DiscoveredDeviceObject, type_: Any) -> Any:  # noqa: ANN401  (as _decode)
+def _decode_stored(
+    held: DiscoveryConfigurationObject | DiscoveredDeviceObject | CardMaintenanceObject,
+    type_: Any,  # noqa: ANN401  (as _decode)
+) -> Any:  # noqa: ANN401  (as _decode)
     name = held.metadata.name
     return _decode(
         {"metadata": {"name": name}, "spec": held.spec}, type_, subject=f'{type_.__name__} "{name}"', path=""

@@ -87,6 +87,17 @@ def kept_out_taint_key(driver: str) -> str:
     return f"{driver}/kept-out"
 
 
+MAINTENANCE_IN_USE: Final = "in-use"
+"""The value of the taint of a card in maintenance of which something is in use on its node."""
+MAINTENANCE_IDLE: Final = "idle"
+"""The value of the taint of a card in maintenance of which nothing is in use on its node."""
+
+
+def maintenance_taint_key(driver: str) -> str:
+    """Return the key of the taint of the devices of a card of ``driver`` that a CardMaintenance withholds."""
+    return f"{driver}/maintenance"
+
+
 def pool_name(node: str, kind: str) -> str:
     """Return the name of the pool of a node's devices of one kind: ``node-1/gpu``."""
     return f"{node}/{kind}"

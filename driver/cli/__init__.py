@@ -46,6 +46,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "top": "Watch all cards and claims: who holds what, what is free, what waits and why.",
         "check": "Check whether a cluster or a node has what Kerf needs, and say what to do.",
         "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
+        "drain": "Take one card from its pods, while the other cards of its node go on.",
+        "undrain": "End the maintenance of a card: it gets claims again.",
         "sanity": "Test the kubelet plugin of any DRA driver at its sockets.",
         "placement": "Have kube-scheduler prefer the nodes where a pod's partitions take least from others.",
         "gather": "Write what why, plan and frag read to one file.",
@@ -65,7 +67,10 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 COMMANDS: Final[Mapping[str, str]] = {name: help_ for group in GROUPS.values() for name, help_ in group.items()}
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("controller", "kubelet-plugin", "mps-daemons"), "daemons."),
-    **dict.fromkeys(("why", "plan", "frag", "top", "view", "placement", "gather", "migrate", "sanity"), "cluster."),
+    **dict.fromkeys(
+        ("why", "plan", "frag", "top", "view", "drain", "undrain", "placement", "gather", "migrate", "sanity"),
+        "cluster.",
+    ),
     **dict.fromkeys(("devices", "checkpoint"), "node."),
     **dict.fromkeys(("claim", "families", "rbac", "models"), "catalog."),
 }

@@ -30,8 +30,9 @@ async def run(settings: Settings) -> None:
     """Run the controller of the cluster's generation of DRA until cancelled.
 
     Raises FamilyUnavailableError or InvalidFamilyError for families that are installed wrongly, AccessError when the
-    API server cannot be accessed, UnsupportedError when it has no usable DRA, ApiError when discovery fails for
-    ``startup_s`` seconds, and ApiChangedError when the API server has become another one.
+    API server cannot be accessed, UnsupportedError when it has no usable DRA, or none with which ``reclaim`` works,
+    ApiError when discovery fails for ``startup_s`` seconds, and ApiChangedError when the API server has become another
+    one.
     """
     families = installed_families()
     access = await load_access(settings.kubeconfig, settings.context)
@@ -64,7 +65,11 @@ async def _discover(client: Client, *, within_s: float) -> ApiFeatures | Classic
 async def _run_generation(
     client: Client, features: ApiFeatures | ClassicFeatures, settings: Settings, families: Mapping[str, Family]
 ) -> None:
-    if isinstance(features, ClassicFeatures):
+    if settings.reclaim is not None:
+        from kerf_dra.driver.controller.reclaim.app import make_reclaim_controller  # which no other process needs
+
+        await make_reclaim_controller(client, features, settings, settings.reclaim).run()
+    elif isinstance(features, ClassicFeatures):
         from kerf_dra.driver.controller.classic.app import ClassicController  # the other generation is not imported
 
         if settings.extender is not None:

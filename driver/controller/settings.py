@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.controller.reclaim.settings import ReclaimSettings
 from kerf_dra.driver.kube.leader_election import LeaseSettings
 
 NAME: Final = "kerf-controller"
@@ -60,3 +61,6 @@ class Settings:
     """The address host:port of /healthz, /readyz and /metrics."""
     extender: ExtenderSettings | None = None
     """The scheduler extender, in clusters where kube-scheduler allocates; None: it is disabled."""
+    reclaim: ReclaimSettings | None = None
+    """The eviction of pods from cards in maintenance, which the process then does and nothing else; None: it does
+    not."""

@@ -105,6 +105,18 @@ class RequestedResources(Value):
     """The sums by resource, such as ``cpu``."""
 
 
+class CardMaintenanceState(Value):
+    """A CardMaintenance, without its status."""
+
+    name: str
+    node: str
+    card: str
+    """The card's UUID or PCI address."""
+    reason: str = ""
+    since: str = ""
+    """The time of its creation in RFC 3339."""
+
+
 class PluginPodState(Value):
     """A pod of Kerf's kubelet plugin, as the chart makes them."""
 
@@ -141,6 +153,8 @@ class ClusterState(Value):
     """The devices that nodes have found by these configurations."""
     plugin_pods: tuple[PluginPodState, ...] = ()
     """The pods of Kerf's plugins; none where a plugin is no pod, or has other labels than the chart's."""
+    card_maintenances: tuple[CardMaintenanceState, ...] = ()
+    """The cards that are drained."""
     events: tuple[Event, ...] = ()
     """The events that say why devices are not prepared, not released, withheld by a plugin of Kerf, or not allocated by
     a driver's controller, and why containers do not get them."""

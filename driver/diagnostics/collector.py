@@ -12,6 +12,7 @@ import anyio
 import msgspec
 
 from kerf_dra.api.core.v1 import EVENTS, NODE_SETUPS, NODES, PODS, Event, Node, Pod
+from kerf_dra.api.kerf.card_maintenance import CARD_MAINTENANCES, CardMaintenanceObject
 from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
 from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
 from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
@@ -19,7 +20,13 @@ from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
 from kerf_dra.api.model.metadata import share_texts
 from kerf_dra.api.wire import Kind, projected_kind
 from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, InternedSlices, SliceCompactor
-from kerf_dra.driver.diagnostics.cluster_state import NODE_REASONS, ClassicState, ClusterState, PluginPodState
+from kerf_dra.driver.diagnostics.cluster_state import (
+    NODE_REASONS,
+    CardMaintenanceState,
+    ClassicState,
+    ClusterState,
+    PluginPodState,
+)
 from kerf_dra.driver.diagnostics.devices.runtime_messages import find_device_failure
 from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import (
     DiscoveredDeviceUse,
@@ -94,6 +101,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         tasks.start_soon(reader.read_optional, "resource_classes", RESOURCE_CLASSES)
         tasks.start_soon(reader.read_optional, "configurations", DISCOVERY_CONFIGURATIONS)
         tasks.start_soon(reader.read_optional, "devices", DISCOVERED_DEVICES)
+        tasks.start_soon(reader.read_optional, "card_maintenances", CARD_MAINTENANCES)
         selectors = [*(f"reason={reason}" for reason in (*_POD_REASONS, _FAILED)), _ABOUT_NODES]
         tasks.start_soon(reader.read_events, selectors, namespace)
     lists = reader.lists
@@ -118,6 +126,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         offered_resources=tuple(find_offered(lists["resource_classes"], lists.get("node_setups", ()))),
         discovery_configurations=configurations,
         discovered_devices=devices,
+        card_maintenances=tuple(map(_summarize_maintenance, lists["card_maintenances"])),
         events=tuple(_relevant(reader.events, pods)),
         forbidden_lists=reader.forbidden_lists,
         unreadable=tuple(sorted(reader.unreadable)),
@@ -213,6 +222,15 @@ class _Reader:
             else:
                 return
         self.forbidden_lists[EVENTS.plural] = refused
+
+
+def _summarize_maintenance(held: CardMaintenanceObject) -> CardMaintenanceState:
+    """Return what a report says of a maintenance; what an invalid one has in place of a text is left out."""
+    node, card, reason = (
+        value if isinstance(value := held.spec.get(field), str) else "" for field in ("nodeName", "card", "reason")
+    )
+    since = held.metadata.creation_timestamp or ""
+    return CardMaintenanceState(name=held.metadata.name, node=node, card=card, reason=reason, since=since)
 
 
 def _uses_devices(pod: Pod) -> bool:

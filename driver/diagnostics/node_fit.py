@@ -84,6 +84,11 @@ def add_requests(
     return tuple(_store(found))
 
 
+def restore_requests(requested: tuple[RequestedResources, ...] | None) -> dict[str, NodeRequests] | None:
+    """Return what pods request of each node, by its name; None: it is unknown."""
+    return None if requested is None else {each.node: _restore(each) for each in requested}
+
+
 def _restore(stored: RequestedResources) -> NodeRequests:
     return NodeRequests(stored.pods, Counter({name: amount.nano for name, amount in stored.requests.items()}))
 

@@ -29,6 +29,7 @@ unusable       ``DeviceRepairer``,           devices                            
                ``NumberRepairer``
 kept out       ``DevicePublisher``,          devices, metrics, surveys                       in the step: they are
                ``HardwareSurveyor``                                                          chosen once more
+maintenances   ``NodePlugin``                devices, offers of placements                   later: publication, health
 reservations   ``DevicePublisher``,          devices, offers of placements                   later: the kubelet's list
                ``ReservationKeeper``
 devices        ``DevicePublisher``           ``ClaimPreparer``, ``EarlyPreparer``, statuses, later: publication, offers

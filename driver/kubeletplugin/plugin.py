@@ -103,6 +103,7 @@ class NodePlugin:
             checkpoint.records,
             now=now,
             clock=clock,
+            node=settings.node_name,
             selections={choice.name: choice.cards for choice in settings.backends},
         )
         self.card_executor = CardExecutor(
@@ -149,6 +150,7 @@ class NodePlugin:
         Files of prepared claims may have been removed while no plugin ran; a CDI file without a record is told.
         """
         self._describe(await self._cluster.descriptions.list_now() or ())
+        self.state.note_maintenances(await self._cluster.maintenances.list_now() or ())
         await self.publisher.refresh()
         self._garbage_collector.check_files()
         await self.preparer.restore_files()
@@ -187,6 +189,7 @@ class NodePlugin:
             services.start_soon(self._refused_claims.run)
             services.start_soon(self._status_writer.run)
             services.start_soon(self._cluster.descriptions.follow, self._describe_anew)
+            services.start_soon(self._cluster.maintenances.follow, self.state.note_maintenances)
             services.start_soon(self._reservation_keeper.run)
             if self._settings.features_dir is not None:
                 services.start_soon(self._write_features, self._settings.features_dir)

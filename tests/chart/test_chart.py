@@ -157,6 +157,7 @@ def test_every_manifest_is_of_the_chart() -> None:
         "classic",
         "crds",
         "graded-placement",
+        "reclaim",
     )
     found = {f"{folder}/{path.name}" for folder in folders for path in (ROOT / "deploy" / folder).glob("*.yaml")}
     assert found == {*MANIFESTS}

@@ -41,6 +41,7 @@ _QUESTIONS: Final = "tests/flows/test_diagnostics.py"
 _NPU: Final = "tests/testing/test_npu_programs.py"
 _QUOTA: Final = "tests/e2e/test_quota.py"
 _GRADED: Final = "tests/e2e/test_graded_placement.py"
+_DRAIN: Final = "tests/cli/test_drain.py"
 _FPGA: Final = "tests/cli/test_fpga.py"
 _FOLDERS: Final = "test_directories_of_dfx_mgr_say_what_to_write_into_their_documents"
 _SIGNATURES: Final = "tests/kubeletplugin/backends/fpga/images/test_fetched_images.py"
@@ -104,6 +105,13 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
         "tests/oracle/helm/test_helm.py"
         "::test_graded_placement_is_off_unless_a_value_says_so_and_kubernetes_has_the_kind_of_policy"
     ),
+    "helm upgrade kerf deploy/chart/kerf -n kerf-system --reuse-values --set reclaim.enabled=true": (
+        "tests/oracle/helm/test_helm.py::test_the_reclaimer_is_off_unless_a_value_says_so"
+    ),
+    'kerf drain node-1/gpu-1 --reason "fan is loud, ticket 7" --wait': (
+        f"{_DRAIN}::test_wait_ends_with_the_phase_or_with_its_time"
+    ),
+    "kerf undrain node-1/gpu-1": f"{_DRAIN}::test_undrain_deletes_the_maintenances_of_the_card_and_of_no_other",
     'kubectl patch resourceclass gpu-small --type merge -p \'{"spec": {"placement": "Packed"}}\'': _GRADED,
     (
         "kubectl get resourceclass gpu-small -o jsonpath='{.status.conditions[?(@.type==\"Placement\")].message}'"

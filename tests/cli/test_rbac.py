@@ -88,6 +88,7 @@ def test_the_plugin_may_do_this_and_nothing_else() -> None:
         ("kerf.dev", "resourceclasses"): ["list", "watch"],
         ("kerf.dev", "fpgashells"): ["get", "list", "watch"],
         ("kerf.dev", "fpgaimages"): ["get", "list", "watch"],
+        ("kerf.dev", "cardmaintenances"): ["list", "watch"],
         ("kerf.dev", "discoveryconfigurations"): ["get", "list", "watch"],
         ("kerf.dev", "discovereddevices"): ["get", "list", "watch", "create", "patch"],
         ("resource.k8s.io", "resourceclaims"): ["get"],

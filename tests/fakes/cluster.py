@@ -75,6 +75,7 @@ class FakeCluster:
         self.kubelet_lists_claims = False
         self.discovered_devices: DiscoveredDeviceSource | None = None
         self.descriptions = FakeDescriptions()
+        self.maintenances = FakeDescriptions()
         self.target = PublishTarget(driver=DriverName(driver), node=NODE, layout=layout, vocabularies=VOCABULARIES)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self._newest_write = 0

@@ -18,6 +18,7 @@ _GROUPS: Final = {
         "fpgaimages",
         "discoveryconfigurations",
         "discovereddevices",
+        "cardmaintenances",
         "gpuclassparameters",
         "fpgaclassparameters",
         "gpuclaimparameters",

@@ -19,6 +19,7 @@ HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 NODE_WATCH: Final = "tests/kubeletplugin/cluster/test_node_watch.py"
 DRIVEN: Final = {
     "driver/controller/repeated_writes.py: write_repeatedly": "tests/controller/classic/test_unused_classes.py",
+    "driver/controller/reclaim/executor.py: CardReclaimer.run": "tests/controller/reclaim/test_loop.py",
     "driver/controller/structured/app.py: StructuredController._follow_grading": IDLE,
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
     "driver/controller/structured/discovery/reconciler.py: DiscoveryReconciler.run": NODES,

@@ -115,7 +115,7 @@ def reasons() -> set[str]:
 
 def taints() -> set[str]:
     """The keys of the taints that the plugin sets, without its driver's name."""
-    found = {"kept-out", "monitor"}  # made by ``kerf_dra.api.model.device_attributes``, which explanations know, too
+    found = {"kept-out", "maintenance", "monitor"}  # made by ``kerf_dra.api.model.device_attributes``, which explanations know, too
     for path in modules("driver"):
         if path.is_relative_to("driver/kubeletplugin/inventory"):
             for node in ast.walk(tree(path)):

@@ -17,6 +17,7 @@ ROLES: Final = {
     "kerf-kubelet-plugin": "the kubelet plugin",
     "kerf-kubelet-plugin-classic": "the kubelet plugin",
     "kerf-kubelet-plugin-early-loading": "the kubelet plugin",
+    "kerf-reclaimer": "the reclaimer",
 }
 """How the page calls the accounts of roles."""
 
@@ -25,7 +26,7 @@ _SPAN: Final = re.compile(r"`([^`]+)`")
 
 
 def granted() -> Iterator[Permission]:
-    for folder in ("manifests", "early-loading", "classic"):
+    for folder in ("manifests", "early-loading", "classic", "reclaim"):
         for file in sorted((ROOT / "deploy" / folder).glob("*.yaml")):
             document: Any
             for document in yaml.safe_load_all(file.read_text()):

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import inspect
 
+from kerf_dra.api.kerf.card_maintenance import CARD_MAINTENANCES, CardMaintenance
 from kerf_dra.api.kerf.classic_parameters import (
     CLAIM_PARAMETERS,
     CLASS_PARAMETERS,
@@ -157,6 +158,20 @@ DEFINITIONS: Final[tuple[CrdDefinition, ...]] = (
             ("Config", ".spec.configurationName", "string"),
             ("Shared", ".spec.shared", "boolean"),
             ("Nodes", ".spec.nodes", "string"),
+            _AGE,
+        ),
+        has_status=True,
+    ),
+    CrdDefinition(
+        kind=CARD_MAINTENANCES,
+        type=CardMaintenance,
+        short_name="maint",
+        columns=(
+            ("Node", ".spec.nodeName", "string"),
+            ("Card", ".spec.card", "string"),
+            ("Phase", ".status.phase", "string"),
+            ("Holders", ".status.holderCount", "integer"),
+            ("Reason", ".spec.reason", "string"),
             _AGE,
         ),
         has_status=True,

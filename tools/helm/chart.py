@@ -54,6 +54,7 @@ MANIFESTS: Final[Mapping[str, Rendered]] = {
     "nvidia/mps-daemons.yaml": Rendered(["mps-daemons.yaml"], ["mpsDaemons.enabled=true"]),
     "early-loading/permissions.yaml": Rendered(["early-loading.yaml"], ["earlyLoading.enabled=true"]),
     "graded-placement/policy.yaml": Rendered(["graded-placement.yaml"], ["gradedPlacement.enabled=true"]),
+    "reclaim/reclaimer.yaml": Rendered(["reclaim.yaml"], ["reclaim.enabled=true"]),
     "classic/permissions.yaml": Rendered(["classic-permissions.yaml"], ["classic.enabled=true"]),
     "classic/sharing-policy.yaml": Rendered(["classic-sharing-policy.yaml"], ["classic.enabled=true"]),
     **{

@@ -43,6 +43,9 @@ rules:
   resources: [fpgashells, fpgaimages] # what FPGA cards are, and what they may load
   verbs: [get, list, watch]
 - apiGroups: [kerf.dev]
+  resources: [cardmaintenances] # which cards of its node get no new claims
+  verbs: [list, watch]
+- apiGroups: [kerf.dev]
   resources: [discoveryconfigurations] # which devices to look for
   verbs: [get, list, watch]
 - apiGroups: [kerf.dev]

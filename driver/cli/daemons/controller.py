@@ -29,7 +29,11 @@ from kerf_dra.driver.runtime.logs import Format
     default="kerf-system",
     help="Namespace of the Lease that the leader holds.",
 )
-@option("--lease-name", type=SubdomainParameter(), default="kerf-controller", help="Name of that Lease.")
+@option(
+    "--lease-name",
+    type=SubdomainParameter(),
+    help="Name of that Lease. [default: kerf-controller, with --reclaim kerf-reclaimer]",
+)
 @option(
     "--probes-address", type=AddressParameter(), default=":8080", help="Serve /healthz, /readyz and /metrics there."
 )
@@ -44,25 +48,44 @@ from kerf_dra.driver.runtime.logs import Format
     help="With --extender-address: the folder with tls.crt and tls.key, of the server, and ca.crt, the authority of "
     "clients.",
 )
+@option(
+    "--reclaim",
+    is_flag=True,
+    help="Evict the pods that hold cards in maintenance (`kerf drain`), and do nothing else (from Kubernetes 1.32 on).",
+)
+@option(
+    "--reclaim-cards",
+    type=click.IntRange(1, 1000),
+    default=4,
+    show_default=True,
+    help="With --reclaim: how many cards are drained at a time.",
+)
 @logging_options
 def command(
     kubeconfig: Path | None,
     identity: str | None,
     lease_namespace: str,
-    lease_name: str,
+    lease_name: str | None,
     probes_address: str,
     extender_address: str | None,
     extender_certificates: Path | None,
+    reclaim: bool,
+    reclaim_cards: int,
     log_level: str,
     log_format: Format,
 ) -> int:
     """Run the cluster's controller, until SIGTERM: compile ResourceClasses to DeviceClasses, and keep these.
 
-    With --extender-address every replica also scores nodes for kube-scheduler (`kerf placement config`).
+    With --extender-address every replica also scores nodes for kube-scheduler (`kerf placement config`). With --reclaim
+    the process evicts pods from cards in maintenance instead, under an account of its own.
     """
     from kerf_dra.driver.controller import app
-    from kerf_dra.driver.controller.settings import ExtenderSettings, Settings
+    from kerf_dra.driver.controller.reclaim.settings import NAME as RECLAIM_NAME
+    from kerf_dra.driver.controller.reclaim.settings import ReclaimSettings
+    from kerf_dra.driver.controller.settings import LEASE, ExtenderSettings, Settings
 
+    if reclaim and extender_address is not None:
+        raise click.UsageError("--reclaim and --extender-address are for different processes")
     if (extender_address is None) is not (extender_certificates is None):
         raise click.UsageError("--extender-address and --extender-certificates need one another")
     extender = None
@@ -71,9 +94,10 @@ def command(
     settings = Settings(
         kubeconfig=kubeconfig,
         identity=identity or f"{socket.gethostname()}-{os.getpid()}",
-        lease=ObjectRef(lease_namespace, lease_name),
+        lease=ObjectRef(lease_namespace, lease_name or (RECLAIM_NAME if reclaim else LEASE.name)),
         probes=probes_address,
         extender=extender,
+        reclaim=ReclaimSettings(cards_at_once=reclaim_cards) if reclaim else None,
     )
     logs.configure(level=log_level, format=log_format)
     return lifecycle.run(partial(app.run, settings))

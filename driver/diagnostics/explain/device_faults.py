@@ -9,12 +9,13 @@ from typing import Final
 
 from kerf_dra.api.core.v1 import Pod
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
-from kerf_dra.api.model.device_attributes import kept_out_taint_key, monitor_taint_key
+from kerf_dra.api.model.device_attributes import kept_out_taint_key, maintenance_taint_key, monitor_taint_key
 from kerf_dra.api.model.devices import Device, DeviceTaint, DeviceTaintSelector
 from kerf_dra.api.model.names import DeviceId, list_names
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
-from kerf_dra.driver.diagnostics.explain.next_steps import plugin_taint_step
+from kerf_dra.driver.diagnostics.drain.maintenances import find_drained_cards
+from kerf_dra.driver.diagnostics.explain.next_steps import build_drain_cause, plugin_taint_step
 from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, container_statuses
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
 from kerf_dra.driver.diagnostics.times import format_seconds, seconds_between
@@ -113,10 +114,14 @@ def _faults_of_device(
             "published again",
             objects=objects,
         )
+    for drained in find_drained_cards(cluster):
+        if drained.card.owns(result.id):
+            yield build_drain_cause(drained, "pods that hold its devices are evicted, unless they must not be")
     for taint in _taints(cluster, result.id, device):
         if taint.effect not in _EFFECTS or taint.key in (
             monitor_taint_key(result.driver),
             kept_out_taint_key(result.driver),
+            maintenance_taint_key(result.driver),
         ):
             continue  # no fault of the device: these taints say who may have it, and a claim that has it keeps it
         toleration = next((each for each in result.tolerations if each.tolerates(taint)), None)

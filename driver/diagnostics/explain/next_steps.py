@@ -7,6 +7,7 @@ from kerf_dra.api.core.v1 import Pod
 from kerf_dra.api.model.device_attributes import CUT_MONITOR
 from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.driver.allocation import Obstacle
+from kerf_dra.driver.diagnostics.drain.maintenances import DrainedCard
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, NodeGroup, NodeReason, ReasonCode, Victims
 
 _STEPS: Final[Mapping[ReasonCode, str]] = {
@@ -70,6 +71,8 @@ _PLUGIN_TAINTS: Final[Mapping[str, str]] = {
     "reset or replace it, and the taint goes by itself",
     "kept-out": "an administrator keeps the card out (--exclude-card, excludeCards of the chart), so it gets no new "
     "claims: a new pod gets other devices, unless the card is let in again",
+    "maintenance": "an administrator has drained the card on {node}, which gets no new claims: a new pod gets other "
+    "devices until `kerf undrain` ends that (kubectl get cardmaintenances)",
     "refused": "a new pod gets other devices, and the taint goes after two minutes: the hardware has refused the "
     "device three times, and the events DeviceRefused of claim and pod say why",
     "load-failed": "the device is free again by itself after the back-off; the log of the plugin on {node} has the "
@@ -125,6 +128,18 @@ def plugin_taint_step(key: str, drivers: Collection[str], node: str) -> str:
     """Return what to do about a taint that a plugin of ``drivers`` on ``node`` has set; empty for another's."""
     domain, _, name = key.rpartition("/")
     return _PLUGIN_TAINTS[name].format(node=node) if domain in drivers and name in _PLUGIN_TAINTS else ""
+
+
+def build_drain_cause(drained: DrainedCard, what: str) -> Cause:
+    """Return the cause that a card is drained; ``what`` is what becomes of pods until that ends."""
+    node, card = drained.card.node, drained.card.name
+    return Cause(
+        code=CauseCode.CARD_UNAVAILABLE,
+        message=str(drained),
+        next_step=f"wait until the maintenance of the card ends (kerf undrain {node}/{card}): {what}",
+        objects=(f"node {node}", f"cardmaintenance {drained.maintenance}"),
+        is_fault=False,
+    )
 
 
 def delete_command(pod: ObjectRef) -> str:

@@ -17,6 +17,7 @@ from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.driver.allocation import Obstacle
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
+from kerf_dra.driver.diagnostics.drain.maintenances import find_drained_cards
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.class_faults import (
     find_classes_without_devices,
@@ -31,7 +32,7 @@ from kerf_dra.driver.diagnostics.explain.class_faults import (
 from kerf_dra.driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
 from kerf_dra.driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
 from kerf_dra.driver.diagnostics.explain.events.node_events import find_withheld_cards
-from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, misfit_causes, recreate_step
+from kerf_dra.driver.diagnostics.explain.next_steps import build_drain_cause, merge_causes, misfit_causes, recreate_step
 from kerf_dra.driver.diagnostics.explain.node_check import InvalidClaimsError, NodeCheck, check_node, group_nodes
 from kerf_dra.driver.diagnostics.explain.pod_claims import (
     PodClaims,
@@ -310,6 +311,11 @@ class _Explainer:
         causes = [
             *find_classes_without_devices(self.cluster, self._unallocated),
             *(find_reserved(self.cluster) if self._unallocated else ()),
+            *(
+                build_drain_cause(drained, "a new pod gets other devices until then")
+                for drained in find_drained_cards(self.cluster)
+                if drained.card.node in _without_devices(checks)
+            ),
             *(
                 find_withheld_cards(self.cluster, _without_devices(checks))
                 if may_want_own_devices(self.cluster, self._unallocated)

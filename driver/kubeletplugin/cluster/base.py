@@ -103,6 +103,11 @@ class Cluster(Protocol):
         ...
 
     @property
+    def maintenances(self) -> DescriptionSource:
+        """The CardMaintenances of this node; none where Kerf's controller allocates, which they do not reach."""
+        ...
+
+    @property
     def discovered_devices(self) -> DiscoveredDeviceSource | None:
         """The discovered devices, where this node has to count their users; None: it has not."""
         ...

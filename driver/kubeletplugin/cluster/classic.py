@@ -35,7 +35,11 @@ from kerf_dra.driver.kubeletplugin.cluster.base import (
     read_claim,
     read_pod,
 )
-from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
+from kerf_dra.driver.kubeletplugin.cluster.descriptions import (
+    DescriptionSource,
+    watch_descriptions,
+    without_maintenances,
+)
 from kerf_dra.driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
@@ -83,6 +87,7 @@ class ClassicCluster:
                 f"at most {MAX_DRIVER_NAME} are possible: its family needs a shorter one"
             )
         self.descriptions: DescriptionSource = watch_descriptions(client, settings)
+        self.maintenances: DescriptionSource = without_maintenances(client)
         self.discovered_devices: DiscoveredDeviceSource | None = None
         self._client = client
         self._claims = features.resource.resource_claims

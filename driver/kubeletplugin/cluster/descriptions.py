@@ -1,4 +1,5 @@
 """The objects of the cluster that describe hardware of a family, watched for its backends: they get them as documents.
+CardMaintenances of the node are watched likewise.
 
 Only read: what becomes of an object on a node is said by the devices that the node publishes.
 """
@@ -10,8 +11,10 @@ from typing import Any, Final, Protocol
 
 import anyio
 
+from kerf_dra.api.kerf.card_maintenance import CARD_MAINTENANCES
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.wire import Kind
+from kerf_dra.driver.families.shared.node_labels import NODE_LABEL, make_node_label
 from kerf_dra.driver.kube.definitions import wait_until_readable
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.errors import ApiError
@@ -97,6 +100,21 @@ def watch_descriptions(client: Client, settings: Settings) -> DescriptionWatch:
     family = settings.family
     selectors = family.select_descriptions(settings.node_name)
     return DescriptionWatch(client, family.description_kinds, poll_s=settings.classes_poll_s, selectors=selectors)
+
+
+def watch_maintenances(client: Client, settings: Settings) -> DescriptionWatch:
+    """Return the source of the CardMaintenances of the plugin's node, by the label that ``kerf drain`` sets.
+
+    Devices that belong to no node are no cards of one: their plugin follows none.
+    """
+    kinds = () if settings.family.is_network_attached else (CARD_MAINTENANCES,)
+    selectors = {CARD_MAINTENANCES.kind: f"{NODE_LABEL}={make_node_label(settings.node_name)}"}
+    return DescriptionWatch(client, kinds, poll_s=settings.classes_poll_s, selectors=selectors)
+
+
+def without_maintenances(client: Client) -> DescriptionWatch:
+    """Return the source of a cluster where Kerf's controller allocates: CardMaintenances withhold no card there."""
+    return DescriptionWatch(client, (), poll_s=0)
 
 
 def _to_document(kind: Kind[Any], held: Any) -> JsonObject:  # noqa: ANN401  (an object of the kind)

@@ -35,7 +35,11 @@ from kerf_dra.driver.kubeletplugin.cluster.base import (
     read_claim,
     read_pod,
 )
-from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
+from kerf_dra.driver.kubeletplugin.cluster.descriptions import (
+    DescriptionSource,
+    watch_descriptions,
+    watch_maintenances,
+)
 from kerf_dra.driver.kubeletplugin.cluster.dropped_fields import (
     probe_dropped_fields,
     probe_list_attributes,
@@ -90,6 +94,7 @@ class StructuredCluster:
         self.discovered_devices: DiscoveredDeviceSource | None = None
         self.kubelet_services: PluginServices = STRUCTURED_SERVICES
         self.descriptions: DescriptionSource = watch_descriptions(client, settings)
+        self.maintenances: DescriptionSource = watch_maintenances(client, settings)
         self._client = client
         self._claims = features.resource.resource_claims
         self._slices = features.resource.resource_slices

@@ -254,7 +254,8 @@ def _build_pool(
 ) -> PublishedPool:
     cards = tuple(card for card, _ in members)
     reserved = () if restrictions is None else _list_reserved(cards, restrictions)
-    taken = taken if restrictions is None else (*taken, *restrictions.surveys.list_foreign(), *reserved)
+    in_use = taken if restrictions is None else (*taken, *restrictions.surveys.list_foreign())
+    taken = (*in_use, *reserved)
     order = publish_order(cards, taken)
     has_ranks = _has_ranks(target, cards[0].kind)
     if previous is not None and not needs_republish(previous.inputs.order, order, with_losses=has_ranks):
@@ -268,7 +269,9 @@ def _build_pool(
         backends,
         order,
         shared,
-        _build_taints(cards, order, health_tracker, restrictions, target.layout),
+        _build_taints(
+            cards, order, health_tracker, restrictions, target.layout, frozenset(one.card_uuid for one in in_use)
+        ),
         _find_withdrawn(target, cards, (*order.partitions, *shared), restrictions)
         | _find_excluded(cards, (*order.partitions, *shared), reserved),
         reserved,
@@ -404,8 +407,12 @@ def _build_taints(
     health_tracker: DeviceHealthTracker,
     restrictions: DeviceRestrictions | None,
     layout: SliceLayout,
+    in_use: Collection[str],
 ) -> dict[str, tuple[DeviceTaint, ...]]:
-    """Build the taints of each device, at most as many as ``layout`` allows: those that evict before the others."""
+    """Build the taints of each device, at most as many as ``layout`` allows: those that evict before the others.
+
+    ``in_use`` are the UUIDs of the cards of which something is.
+    """
     if not health_tracker.has_taints and not (restrictions and restrictions.has_taints):
         return {}
     by_uuid = {card.uuid: card for card in cards}
@@ -414,7 +421,8 @@ def _build_taints(
     for partition in order.partitions:
         taints = health_tracker.build_taints(partition)
         if restrictions is not None:
-            taints += restrictions.build_taints(partition)
+            maintained = restrictions.maintenances.build_taints(by_uuid[partition.card_uuid], in_use)
+            taints = (*maintained, *taints, *restrictions.build_taints(partition))
         if len(taints) > limit:
             taints = tuple(sorted(taints, key=lambda taint: taint.effect != "NoExecute")[:limit])
         if taints:

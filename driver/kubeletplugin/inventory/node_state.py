@@ -12,11 +12,13 @@ from typing import Protocol
 
 import anyio
 
+from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
 from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.maintenances import CardMaintenances
 from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
 from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
     DeviceRestrictions,
@@ -142,6 +144,11 @@ class NodeState:
         self.publication = devices
         self.published.notify()
 
+    def note_maintenances(self, documents: Sequence[JsonObject]) -> None:
+        """Note the CardMaintenances that there are now, as manifests."""
+        if self.restrictions.maintenances.replace(documents):
+            self._note_change()
+
     def note_early_preparation(self, *, is_active: bool) -> None:
         """Note whether claims are prepared before their pods are bound."""
         self.prepares_early = is_active
@@ -149,7 +156,9 @@ class NodeState:
 
     def find_problem(self, partition: Partition) -> str | None:
         """Return why no container should get a placement now; None: it may."""
-        taints = (*self.health.build_taints(partition), *self.restrictions.build_taints(partition))
+        card = self.cards_by_uuid.get(partition.card_uuid)
+        maintained = () if card is None else self.restrictions.maintenances.build_taints(card, ())
+        taints = (*maintained, *self.health.build_taints(partition), *self.restrictions.build_taints(partition))
         return ", ".join(taint.key for taint in taints) or None
 
     def _note_change(self) -> None:
@@ -163,11 +172,13 @@ def build_node_state(
     *,
     now: Callable[[], float],
     clock: Callable[[], float],
+    node: str = "",
     selections: Mapping[str, CardSelection] | None = None,
 ) -> NodeState:
     """Build the state of a node of which nothing is known but ``records``, a live view.
 
-    ``now`` returns Unix time and ``clock`` monotonic time in seconds; ``selections`` are those of backends, by name.
+    ``now`` returns Unix time and ``clock`` monotonic time in seconds; ``node`` is the node's name, and ``selections``
+    are those of backends, by name.
     """
     allocated = KnownAllocations(records)
     return NodeState(
@@ -180,5 +191,6 @@ def build_node_state(
             orphaned=OrphanedDevices(driver=driver),
             kept_out=KeptOutCards(allocated, selections or {}, driver=driver),
             unusable=UnusableDevices(driver=driver),
+            maintenances=CardMaintenances(driver=driver, node=node),
         ),
     )

@@ -127,6 +127,7 @@ class DevicePublisher:
         self._unlisted = {name: ProblemLog(_log) for name in card_executor.backends}
         self._unknown_cards = ProblemLog(_log)
         self._kept_out = ProblemLog(_log, logging.INFO)
+        self._withheld = ProblemLog(_log, logging.INFO)
         self._metrics = CardMetrics(settings.driver_name, settings.node_name)
 
     @property
@@ -149,6 +150,7 @@ class DevicePublisher:
         for held in self._apply_lost(missed):
             cards.setdefault(held.backend, []).append(held.card)
         self._report_kept_out(self._restrictions.kept_out)
+        self._report_withheld([card for found in cards.values() for card in found])
         self._reserve(cards)
         devices = self._state.devices
         try:
@@ -195,6 +197,14 @@ class DevicePublisher:
         for card_uuid, message in messages.items():
             if self._kept_out.note(card_uuid, message):
                 self._events.report_node("Normal", "CardKeptOut", message)
+
+    def _report_withheld(self, cards: Sequence[Card]) -> None:
+        """Log and report which of ``cards`` CardMaintenances withhold, each once."""
+        messages = self._restrictions.maintenances.describe(cards)
+        self._withheld.keep(messages)
+        for card_uuid, message in messages.items():
+            if self._withheld.note(card_uuid, message):
+                self._events.report_node("Normal", "CardWithheld", message)
 
     def _find_use(self) -> CardUse:
         return CardUse(

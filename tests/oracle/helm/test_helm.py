@@ -301,6 +301,19 @@ def test_the_extender_is_off_unless_a_value_says_so(helm: Helm) -> None:
     assert "extender" not in json.dumps(rendered)
 
 
+def test_the_reclaimer_is_off_unless_a_value_says_so(helm: Helm) -> None:
+    """It is the only account of Kerf's that may evict pods."""
+    rendered = [one for one in documents(helm.template({})) if one["kind"] != "CustomResourceDefinition"]
+    assert "eviction" not in json.dumps(rendered)
+    assert "reclaim" not in json.dumps(rendered)
+    enabled = helm.template({"reclaim": {"enabled": True, "cards": 2, "replicas": 3}})
+    roles = [one for one in documents(enabled) if one["kind"] == "ClusterRole" and "eviction" in json.dumps(one)]
+    assert [one["metadata"]["name"] for one in roles] == ["kerf-reclaimer"]
+    (pod,) = (pod for name, pod in workloads(enabled) if name == "kerf-reclaimer")
+    assert pod["serviceAccountName"] == "kerf-reclaimer"
+    assert pod["containers"][0]["args"][:3] == ["controller", "--reclaim", "--reclaim-cards=2"]
+
+
 def test_certificates_of_ones_own_are_in_secrets_that_the_chart_does_not_make(helm: Helm) -> None:
     rendered = helm.template({"extender": {"enabled": True, "createCertificates": False}})
     assert [one["kind"] for one in documents(rendered) if one["kind"] == "Secret"] == []

@@ -1,5 +1,5 @@
 """What keeps devices of healthy cards from claims: others, modes, quarantine, refusals, orphans, losses, reservations,
-and an administrator who keeps cards out. Pure.
+and an administrator who keeps cards out or withholds them. Pure.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ from kerf_dra.api.model.names import DeviceId, ShareId
 from kerf_dra.api.model.prepared import PreparedClaim
 from kerf_dra.driver.kubeletplugin.backends.base import UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
+from kerf_dra.driver.kubeletplugin.inventory.state.maintenances import CardMaintenances
 from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
 from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations
 from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
@@ -248,6 +249,7 @@ class DeviceRestrictions:
     unusable: UnusableDevices
     reservations: Reservations = field(default_factory=Reservations)
     kept_out: KeptOutCards = field(default_factory=KeptOutCards.none)
+    maintenances: CardMaintenances = field(default_factory=lambda: CardMaintenances(driver="", node=""))
 
     @property
     def has_taints(self) -> bool:
@@ -258,6 +260,7 @@ class DeviceRestrictions:
             or self.orphaned.claim_uids
             or self.kept_out.drained
             or self.unusable
+            or self.maintenances
         )
 
     def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:

@@ -1,0 +1,157 @@
+"""``kerf.dev/v1alpha1`` CardMaintenance: a card of a node gets no new claims, and the pods that hold it are evicted.
+
+An administrator writes the spec (``kerf drain``), the kubelet plugin of the node taints the card's devices while the
+object exists, and ``kerf controller --reclaim`` evicts pods and writes the status. Deleting the object ends the
+maintenance (``kerf undrain``). Cluster-scoped; docs/one-card.md.
+"""
+
+import hashlib
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+
+from kerf_dra.api.kerf.scalar_types import NodeName
+from kerf_dra.api.kerf.v1alpha1 import GROUP, VERSION, Strict
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.json_limits import check_levels
+from kerf_dra.api.model.metadata import Condition, Object
+from kerf_dra.api.wire import Kind, identity_kind
+
+MAX_HOLDERS: Final = 32
+"""The most holders in a status: a card has seven partitions, and each of them a few pods that share it; ``holderCount``
+counts those beyond it, too."""
+_MAX_NAME: Final = 253
+"""The longest name of an object, in characters (a DNS subdomain)."""
+_MAX_LABEL: Final = 63
+"""The longest part of such a name between dots (a DNS label)."""
+
+CardId: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9A-Za-z]([-0-9A-Za-z_.:]{0,126}[0-9A-Za-z])?$",
+        max_length=128,  # UUIDs of vendors' libraries have a prefix such as GPU-
+        title="UUID of a card, or its PCI address such as 0000:3b:00.0",
+    ),
+]
+MaintenanceReason: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[^\x00-\x1f\x7f]*$",
+        max_length=256,  # a sentence, and the address of a ticket
+        title="text of one line",
+    ),
+]
+EvictionLimit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2_592_000)]
+"""Seconds; at most 30 days."""
+MaintenancePhase: TypeAlias = Literal["Pending", "Withheld", "Evicting", "Free", "Stuck"]
+FollowingAct: TypeAlias = Literal["None"]
+
+
+class CardMaintenanceSpec(Strict):
+    """The card, and how its pods may be evicted."""
+
+    node_name: NodeName
+    """The node of the card."""
+    card: CardId
+    """The card: the UUID or the PCI address with which its devices are published (attributes ``uuid`` and
+    ``resource.kubernetes.io/pciBusID``). A name such as gpu-0 is no identity: another card may have it after a boot."""
+    reason: MaintenanceReason = ""
+    """Why: people read it in ``kerf why``, in events and in the status."""
+    then: FollowingAct = "None"
+    """What is done with the card once it is free. None: an administrator works on it, and deletes the object then."""
+    evict_bare_pods: bool = False
+    """Whether pods are evicted that no controller creates again."""
+    deadline_seconds: EvictionLimit | None = None
+    """How long after its creation pods are evicted, in seconds; after that the phase is Stuck. Unset: without limit."""
+
+
+class CardHolder(Value):
+    """A pod that holds some of the card, or a claim that no pod uses."""
+
+    claim: str
+    """The claim, as ``namespace/name``."""
+    pod: str = ""
+    """The pod, as ``namespace/name``; empty: no pod uses the claim."""
+    pod_uid: str = msgspec.field(default="", name="podUID")
+    """The pod's UID."""
+    verdict: str
+    """What is done about it: Evict, Ending, or why it is not evicted: AdminAccess, Bare, Static, System, Protected,
+    Tolerates, NoPod."""
+    message: str = ""
+    """The same for people, or the last answer to its eviction."""
+
+
+class CardMaintenanceStatus(Value):
+    """The report of ``kerf controller --reclaim``; without it the status is empty, and the card is withheld only."""
+
+    observed_generation: int | None = None
+    """The generation of the spec from which the status was computed."""
+    phase: MaintenancePhase | None = None
+    """Pending: the node has not withheld the card yet. Withheld: it gets no new claims, and other cards are drained
+    first. Evicting: pods that hold it are being evicted. Free: nothing holds it. Stuck: something holds it that is not
+    evicted, or the deadline is over."""
+    message: str = ""
+    """The phase for people."""
+    holder_count: int = 0
+    """How many pods and unused claims hold the card."""
+    holders: Annotated[tuple[CardHolder, ...], msgspec.Meta(max_length=MAX_HOLDERS)] = ()
+    """Who holds the card: the first 32."""
+    evicted: int = 0
+    """How many evictions the API server has accepted."""
+    conditions: tuple[Condition, ...] = ()
+    """Accepted: the spec is valid and names a card that the node publishes. Withheld: all devices of the card are
+    tainted. Free: nothing holds the card."""
+
+
+class CardMaintenance(Object, forbid_unknown_fields=True):
+    """A card that is taken from pods, until the object is deleted (cluster-scoped)."""
+
+    spec: CardMaintenanceSpec
+    """The card, and how its pods may be evicted."""
+    status: CardMaintenanceStatus = CardMaintenanceStatus()
+    """How far it is."""
+
+
+class CardMaintenanceObject(Object):
+    """A CardMaintenance with an undecoded spec, so that an invalid one does not make its list unreadable."""
+
+    spec: JsonObject = {}
+    status: CardMaintenanceStatus = CardMaintenanceStatus()
+
+    def __post_init__(self) -> None:
+        check_levels(self.spec)
+
+
+CARD_MAINTENANCES: Final[Kind[CardMaintenanceObject]] = identity_kind(
+    CardMaintenanceObject,
+    group=GROUP,
+    version=VERSION,
+    plural="cardmaintenances",
+    namespaced=False,
+    kind="CardMaintenance",
+)
+
+
+def maintenance_name(node: str, card: str) -> str:
+    """Return the name of the object by which ``kerf drain`` drains a card: one for each, so that it is not drained
+    twice. ``card`` is its UUID.
+
+    >>> maintenance_name("node-1", "GPU-0A")
+    'node-1.gpu-0a'
+    """
+    label = "".join(each if each.isascii() and each.isalnum() else "-" for each in card.lower()).strip("-")
+    name = f"{node}.{label}"
+    if len(label) <= _MAX_LABEL and len(name) <= _MAX_NAME:
+        return name
+    digest = hashlib.sha256(f"{node}/{card}".encode()).hexdigest()[:32]
+    return f"card-{digest}"
+
+
+def is_named_card(card: str, uuid: str, pci_bus_id: str) -> bool:
+    """Whether ``card`` of a spec is the card with this UUID and PCI address; an empty one names none.
+
+    >>> is_named_card("gpu-0a", "GPU-0A", "0000:3b:00.0"), is_named_card("0000:3B:00.0", "GPU-0A", "0000:3b:00.0")
+    (True, True)
+    """
+    name = card.casefold()
+    return bool(name) and name in (uuid.casefold(), pci_bus_id.casefold())

@@ -1,0 +1,98 @@
+"""The cards that a node publishes, as far as maintenance needs them: identity, devices, whether they are withheld."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kerf_dra.api.kerf.card_maintenance import is_named_card
+from kerf_dra.api.model.device_attributes import (
+    ATTRIBUTE_PCI_BUS_ID,
+    ATTRIBUTE_UUID,
+    MAINTENANCE_IN_USE,
+    maintenance_taint_key,
+)
+from kerf_dra.api.model.devices import Device, DeviceTaint, ResourceSlice
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.driver.partitions.device_names import monitored_name, parse_device_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainableCard:
+    """A card of one node."""
+
+    driver: str
+    pool: str
+    node: str
+    name: str
+    """The card's name, such as ``gpu-0``: its devices' names begin with it."""
+    uuid: str
+    pci_bus_id: str
+    """The PCI address; empty: it is not published."""
+    is_withheld: bool
+    """Whether each of its published devices but the monitor device has the taint of maintenance."""
+    is_in_use: bool
+    """Whether its node says that something of it is in use; only of meaning while it is withheld."""
+
+    def owns(self, device: DeviceId) -> bool:
+        """Whether ``device`` is the card or a part of it, published now or not."""
+        parts = parse_device_name(device.device)
+        return (
+            (device.driver, device.pool) == (self.driver, self.pool) and parts is not None and parts.card == self.name
+        )
+
+    @property
+    def taint(self) -> DeviceTaint:
+        """The taint by which it is withheld, while it is in use."""
+        return DeviceTaint(key=maintenance_taint_key(self.driver), value=MAINTENANCE_IN_USE, effect="NoSchedule")
+
+
+def find_cards(slices: Iterable[ResourceSlice], node: str) -> list[DrainableCard]:
+    """Return the cards in the slices of ``node``, by driver, pool and name.
+
+    Of each pool the newest generation counts. Devices without a UUID, and those whose names do not say which card they
+    are of, belong to no card: other drivers publish such.
+    """
+    of_node = [slice_ for slice_ in slices if slice_.spec.node_name == node]
+    newest: dict[tuple[str, str], int] = {}
+    for slice_ in of_node:
+        key = (slice_.spec.driver, slice_.spec.pool.name)
+        newest[key] = max(newest.get(key, 0), slice_.spec.pool.generation)
+    members: dict[tuple[str, str, str], list[Device]] = {}
+    for slice_ in of_node:
+        driver, pool = slice_.spec.driver, slice_.spec.pool.name
+        if slice_.spec.pool.generation == newest[driver, pool]:
+            for device in slice_.spec.devices:
+                parts = parse_device_name(device.name)
+                if parts is not None and _text(device, driver, ATTRIBUTE_UUID):
+                    members.setdefault((driver, pool, parts.card), []).append(device)
+    return [_build(*key, node, devices) for key, devices in sorted(members.items(), key=lambda item: item[0])]
+
+
+def find_card(cards: Iterable[DrainableCard], card: str) -> DrainableCard | None:
+    """Return the card with this UUID or PCI address; None: the node publishes none, or several."""
+    found = [each for each in cards if is_named_card(card, each.uuid, each.pci_bus_id)]
+    return found[0] if len(found) == 1 else None
+
+
+def _build(driver: str, pool: str, name: str, node: str, devices: Sequence[Device]) -> DrainableCard:
+    key = maintenance_taint_key(driver)
+    taints = [list(_of_key(device, key)) for device in devices if monitored_name(device.name) is None]
+    return DrainableCard(
+        driver=driver,
+        pool=pool,
+        node=node,
+        name=name,
+        uuid=_text(devices[0], driver, ATTRIBUTE_UUID),
+        pci_bus_id=_text(devices[0], driver, ATTRIBUTE_PCI_BUS_ID),
+        is_withheld=bool(taints) and all(taints),
+        is_in_use=any(taint.value == MAINTENANCE_IN_USE for each in taints for taint in each),
+    )
+
+
+def _of_key(device: Device, key: str) -> Iterator[DeviceTaint]:
+    return (taint for taint in device.taints if taint.key == key)
+
+
+def _text(device: Device, driver: str, name: str) -> str:
+    """Return a string attribute of a device, whose name may be written with the driver's domain; empty: it has none."""
+    attribute = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
+    return attribute.value if attribute is not None and isinstance(attribute.value, str) else ""

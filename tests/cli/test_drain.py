@@ -1,0 +1,324 @@
+"""``kerf drain`` and ``kerf undrain`` on an API server: what they say before, what they write, and how they wait."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS, Pod
+from kerf_dra.api.core.workloads import REPLICA_SETS
+from kerf_dra.api.kerf.card_maintenance import CARD_MAINTENANCES, CardMaintenanceObject
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import CardMaintenanceState, ClusterState
+from kerf_dra.driver.diagnostics.explain.why import explain_pod
+from kerf_dra.driver.families.shared.node_labels import NODE_LABEL
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.errors import InvalidError
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, owned, placed_pod, pod
+from tests.reclaim.cases import tainted_slices
+from tools.generate import crds
+
+UUID = "GPU-node-1-0"
+NAME = "node-1.gpu-node-1-0"
+
+
+@dataclass
+class Site:
+    """An API server with a node of two cards; its first card is held by three pods, one of which is bare."""
+
+    client: Client
+    kubeconfig: Path
+    capsys: pytest.CaptureFixture[str]
+
+    async def run(self, command: str, *arguments: str) -> tuple[int, str, str]:
+        def call() -> tuple[int, str, str]:
+            code = main([command, *arguments, f"--kubeconfig={self.kubeconfig}"])
+            captured = self.capsys.readouterr()
+            return code, captured.out, captured.err
+
+        return await anyio.to_thread.run_sync(call)
+
+    async def list_maintenances(self) -> dict[str, CardMaintenanceObject]:
+        return {one.metadata.name: one for one in (await self.client.list(CARD_MAINTENANCES)).items}
+
+    async def report(self, name: str, phase: str, message: str) -> None:
+        """Write a status, as the reclaimer does."""
+        patch = {"status": {"phase": phase, "message": message}}
+        await self.client.patch(CARD_MAINTENANCES, name, patch, type=PatchType.MERGE, subresource="status")
+
+
+def build_state() -> ClusterState:
+    wanted = (claim("web", "2g-20gb"), claim("db", "1g-10gb"), claim("big", "3g-40gb"))
+    now = allocate_claims(gpu_cluster(cards=2), *wanted)
+    pods = [placed_pod(each.metadata.name, each.metadata.name) for each in wanted]
+    pods = [pods[0], pods[1], owned(pods[2], "ReplicaSet", "big-6d")]
+    return replace(now, pods=(owned(pods[0], "ReplicaSet", "web-7d9"), *pods[1:]))
+
+
+@asynccontextmanager
+async def site(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: ApiServerSettings | None = None
+) -> AsyncIterator[Site]:
+    server = ApiServer(settings=settings or ApiServerSettings())
+    async with anyio.create_task_group() as group:
+        await group.start(server.serve)
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        async with Client(await load_access(kubeconfig), user_agent="tests") as admin:
+            for crd in crds.documents():
+                await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
+            with anyio.fail_after(60):
+                yield Site(admin, kubeconfig, capsys)
+        group.cancel_scope.cancel()
+
+
+async def publish(place: Site, state: ClusterState) -> None:
+    """Put the objects of ``state`` on the server, without the UIDs that the server gives itself."""
+    for node in state.nodes:
+        await place.client.create(NODES, node)
+    for published in state.slices:
+        await place.client.create(KINDS.resource_slices, published)
+    for class_ in state.classes:
+        await place.client.create(KINDS.device_classes, class_)
+    uids: dict[str, str] = {}
+    for pod_ in state.pods:
+        made = await place.client.create(PODS, await with_real_owners(place, pod_))
+        uids[made.metadata.name] = made.metadata.uid
+    for held in state.claims:
+        bare = replace(held, metadata=replace(held.metadata, uid=""), status=ResourceClaimStatus())
+        stored = await place.client.create(KINDS.resource_claims, bare)
+        users = tuple(replace(user, uid=uids[user.name]) for user in held.status.reserved_for)
+        status = replace(held.status, reserved_for=users)
+        await place.client.update(KINDS.resource_claims, replace(stored, status=status), subresource="status")
+
+
+async def with_real_owners(place: Site, one: Pod) -> Pod:
+    """Return a pod whose owners are on the server: it would be garbage without them."""
+    owners = []
+    for owner in one.metadata.owner_references:
+        template: JsonObject = {"metadata": {"labels": {"app": owner.name}}, "spec": {"containers": []}}
+        spec = {"replicas": 0, "selector": {"matchLabels": {"app": owner.name}}, "template": template}
+        document = {"metadata": {"name": owner.name, "namespace": "default"}, "spec": spec}
+        made = await place.client.apply(REPLICA_SETS, document, field_manager="tests")
+        owners.append(replace(owner, uid=made.metadata.uid))
+    containers = tuple(replace(each, image="none") for each in one.spec.containers)
+    metadata = replace(one.metadata, uid="", owner_references=tuple(owners))
+    return replace(one, metadata=metadata, spec=replace(one.spec, containers=containers))
+
+
+async def test_a_dry_run_says_who_holds_the_card_and_where_each_fits_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        await publish(place, build_state())
+        code, out, err = await place.run("drain", "node-1/gpu-0", "--dry-run")
+        bare_code, bare_out, _ = await place.run("drain", f"node-1/{UUID}", "--dry-run", "--bare", "-o", "json")
+        assert await place.list_maintenances() == {}
+    assert (code, err) == (1, ""), "the pod db is not evicted"
+    lines = out.splitlines()
+    assert "card gpu-0 of node-1 (GPU-node-1-0, 0000:00:00.0): 2 pods to evict" in lines[0]
+    assert [line.split()[0] for line in lines if line.startswith("default/")] == ["default/big", "default/web"]
+    assert all(" node-1: gpu-1-" in line for line in lines if line.startswith("default/"))
+    assert "not evicted: no controller creates it again" in " ".join(out.split())
+    assert out.endswith("nothing is changed: this was a dry run\n")
+    report = json.loads(bare_out)
+    assert (bare_code, len(report["evict"]), report["others"], report["maintenance"]) == (0, 3, [], "")
+    assert {each["pod"]: each["owner"] for each in report["evict"]} == {
+        "default/big": "ReplicaSet big-6d",
+        "default/db": "",
+        "default/web": "ReplicaSet web-7d9",
+    }
+
+
+async def test_drain_creates_one_maintenance_and_a_second_time_says_since_when_there_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        await publish(place, build_state())
+        first = await place.run("drain", "node-1/gpu-0", "--reason=fan is loud", "--bare", "--deadline=60")
+        held = await place.list_maintenances()
+        second = await place.run("drain", "node-1/0000:00:00.0", "--reason=other")
+        assert await place.list_maintenances() == held
+    assert first[0] == second[0] == 0
+    assert held[NAME].spec == {
+        "nodeName": "node-1",
+        "card": UUID,
+        "reason": "fan is loud",
+        "then": "None",
+        "evictBarePods": True,
+        "deadlineSeconds": 60,
+    }
+    assert held[NAME].metadata.labels == {NODE_LABEL: "node-1"}
+    assert f"CardMaintenance {NAME} is created" in first[1]
+    told = " ".join(second[1].split())
+    assert f"it is in maintenance since {held[NAME].metadata.creation_timestamp}: fan is loud" in told
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "said"),
+    [
+        ("Free", 0, "Free: nothing holds gpu-0"),
+        ("Stuck", 1, "Stuck: nothing holds gpu-0"),
+        ("Evicting", 1, "not free after 1.5 s, Evicting: nothing holds gpu-0"),
+        ("", 1, "not free after 1.5 s, and without a status: `kerf controller --reclaim` does not run"),
+    ],
+)
+async def test_wait_ends_with_the_phase_or_with_its_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], phase: str, code: int, said: str
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        await publish(place, build_state())
+        found: dict[str, Any] = {}
+
+        async def drain() -> None:
+            found["text"] = await place.run("drain", "node-1/gpu-0", "--wait", "--timeout=1.5")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(drain)
+            while NAME not in await place.list_maintenances():  # noqa: ASYNC110  (another thread's doing)
+                await anyio.sleep(0.01)
+            if phase:
+                await place.report(NAME, phase, "nothing holds gpu-0")
+    assert found["text"][0] == code
+    assert said in " ".join(found["text"][1].split())
+
+
+async def test_undrain_deletes_the_maintenances_of_the_card_and_of_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        await publish(place, build_state())
+        for card in ("gpu-0", "gpu-1"):
+            await place.run("drain", f"node-1/{card}")
+        by_hand = CardMaintenanceObject(
+            metadata=ObjectMeta(name="by-hand"), spec={"nodeName": "node-1", "card": "0000:00:00.0"}
+        )
+        gone = replace(by_hand, metadata=ObjectMeta(name="gone"), spec={"nodeName": "node-9", "card": "GPU-9"})
+        for each in (by_hand, gone):
+            await place.client.create(CARD_MAINTENANCES, each)
+        code, out, _ = await place.run("undrain", "node-1/gpu-0")
+        assert set(await place.list_maintenances()) == {"node-1.gpu-node-1-1", "gone"}
+        of_lost_node = await place.run("undrain", "node-9/gpu-9")
+        again = await place.run("undrain", "node-1/gpu-0")
+    assert (code, out) == (0, deletion_text("gpu-0", "node-1", f"by-hand, {NAME}"))
+    assert of_lost_node == (0, deletion_text("gpu-9", "node-9", "gone"), "")
+    assert again == (
+        2,
+        "",
+        "kerf: no CardMaintenance is for card gpu-0 of node node-1; there are those of node-1/GPU-node-1-1\n",
+    )
+
+
+def deletion_text(card: str, node: str, names: str) -> str:
+    return f"card {card} of {node} gets claims again: CardMaintenance {names} is deleted\n"
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("node-1", "names no card: write NODE/CARD"),
+        ("/gpu-0", "names no card: write NODE/CARD"),
+        ("node-1/", "names no card: write NODE/CARD"),
+        ("node-7/gpu-0", "no node is called 'node-7'; there is node-1"),
+        (
+            "node-1/gpu-7",
+            "node node-1 publishes no card 'gpu-7'; it publishes gpu-0 (GPU-node-1-0), gpu-1 (GPU-node-1-1)",
+        ),
+    ],
+)
+async def test_what_names_no_card_is_refused_with_those_that_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argument: str, said: str
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        await publish(place, build_state())
+        code, _, err = await place.run("drain", argument)
+        assert await place.list_maintenances() == {}
+    assert code == 2
+    assert said in err
+
+
+async def test_where_the_controller_allocates_cards_cannot_be_drained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classic = ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",))
+    async with site(tmp_path, capsys, classic) as place:
+        for command in ("drain", "undrain"):
+            code, _, err = await place.run(command, "node-1/gpu-0")
+            assert code == 3
+            assert "cards can be drained from Kubernetes 1.32 on: this cluster has 1.30" in err
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"card": UUID}, "spec.nodeName"),
+        ({"nodeName": "node-1"}, "spec.card"),
+        ({"nodeName": "node-1", "card": ""}, "spec.card"),
+        ({"nodeName": "node-1", "card": "../x"}, "spec.card"),
+        ({"nodeName": "Node 1", "card": UUID}, "spec.nodeName"),
+        ({"nodeName": "node-1", "card": UUID, "then": "Reset"}, "spec.then"),
+        ({"nodeName": "node-1", "card": UUID, "reason": "two\nlines"}, "spec.reason"),
+        ({"nodeName": "node-1", "card": UUID, "reason": "x" * 257}, "spec.reason"),
+        ({"nodeName": "node-1", "card": UUID, "deadlineSeconds": 0}, "spec.deadlineSeconds"),
+    ],
+)
+async def test_the_api_server_refuses_what_cannot_be_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], path: str
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        with pytest.raises(InvalidError, match=path):
+            await place.client.create(
+                CARD_MAINTENANCES, CardMaintenanceObject(metadata=ObjectMeta(name="wrong"), spec=spec)
+            )
+
+
+def test_why_names_the_card_its_reason_and_since_when_it_is_drained() -> None:
+    now = gpu_cluster(cards=1)
+    held = CardMaintenanceState(name=NAME, node="node-1", card=UUID, reason="fan is loud", since="2026-11-27T10:00:00Z")
+    waiting = pod("web", "web")
+    now = replace(
+        now,
+        slices=tuple(tainted_slices("node-1", "gpu-0", value="idle", cards=1)),
+        claims=(claim("web", "1g-10gb"),),
+        pods=(waiting,),
+        card_maintenances=(held, replace(held, name="other", node="node-2")),
+    )
+    report = explain_pod(ClusterIndex(now), ObjectRef("default", "web"))
+    told = [each for each in report.causes if each.code == "card-unavailable"]
+    assert [each.message for each in told] == [
+        "card gpu-0 of node node-1 is drained since 2026-11-27T10:00:00Z: fan is loud"
+    ]
+    assert "kerf undrain node-1/gpu-0" in told[0].next_step
+    assert told[0].objects == ("node node-1", f"cardmaintenance {NAME}")
+
+
+def test_why_says_of_a_running_pod_that_its_card_is_drained_and_that_is_no_fault_of_the_pod() -> None:
+    now = allocate_claims(gpu_cluster(cards=1), claim("web", "1g-10gb"))
+    running = placed_pod("web", "web", phase="Running")
+    held = CardMaintenanceState(name=NAME, node="node-1", card=UUID, since="2026-11-27T10:00:00Z")
+    now = replace(
+        now,
+        slices=tuple(tainted_slices("node-1", "gpu-0", value="in-use", cards=1)),
+        pods=(running,),
+        card_maintenances=(held,),
+    )
+    report = explain_pod(ClusterIndex(now), ObjectRef("default", "web"))
+    [told] = [each for each in report.causes if each.code == "card-unavailable"]
+    assert (told.message, told.is_fault) == ("card gpu-0 of node node-1 is drained since 2026-11-27T10:00:00Z", False)
+    assert report.verdict == "has-devices"
