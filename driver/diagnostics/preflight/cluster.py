@@ -46,6 +46,7 @@ STRUCTURED_KINDS: Final = (
     "fpgaimages.kerf.dev",
     "discoveryconfigurations.kerf.dev",
     "discovereddevices.kerf.dev",
+    "cardmaintenances.kerf.dev",
 )
 CLASSIC_KINDS: Final = (
     *STRUCTURED_KINDS,

@@ -154,7 +154,7 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
     ({"definitions": {"resourceclasses.kerf.dev": None}}, "warning definitions: Kerf's kinds are not installed"),
     (
         {"definitions": dict.fromkeys(CLASSIC_KINDS) | {CLASSIC_KINDS[0]: definition("v1alpha1")}},
-        "problem definitions: some of Kerf's kinds are not installed: discovereddevices.kerf.dev, ",
+        "problem definitions: some of Kerf's kinds are not installed: cardmaintenances.kerf.dev, ",
     ),
     (
         {"definitions": {"resourceclasses.kerf.dev": definition("v1alpha0")}},
