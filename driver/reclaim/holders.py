@@ -2,7 +2,9 @@
 
 A pod holds a card when a claim that it uses has a device of the card in its allocation, whether the claim is the pod's
 own, shared with others, one for a share of a device, or the scheduler's for extended resources (KEP-5004). Claims with
-admin access hold nothing (KEP-5018), and such pods stay. What may never be evicted follows ``kubectl drain`` (mirror
+admin access hold nothing (KEP-5018), and such pods stay. A claim that is not the pod's own stays allocated while a pod
+uses it, and a taint does not keep a new pod from an allocated claim: evicted pods would come back to the card for ever.
+So they stay, too. What may never be evicted follows ``kubectl drain`` (mirror
 pods, pods that nothing creates again) and NVIDIA's NVSentinel (system namespaces).
 """
 
@@ -41,19 +43,21 @@ class HolderVerdict(StrEnum):
     PROTECTED = "Protected"
     TOLERATES = "Tolerates"
     """Its claim tolerates the taint of maintenance: it would get the card again."""
+    SHARED_CLAIM = "SharedClaim"
+    """It uses a claim that is not its own: a new pod would get the card again by the same claim."""
     BARE = "Bare"
     """Nothing creates it again."""
 
 
-STAYING: Final = frozenset(
-    {HolderVerdict.SYSTEM, HolderVerdict.STATIC, HolderVerdict.PROTECTED, HolderVerdict.TOLERATES, HolderVerdict.BARE}
-)
+STAYING: Final = frozenset(HolderVerdict) - {HolderVerdict.EVICT, HolderVerdict.ENDING, HolderVerdict.ADMIN_ACCESS}
 """The verdicts of holders that keep the card from becoming free until a person acts."""
 _MESSAGES: Final[Mapping[HolderVerdict, str]] = {
     HolderVerdict.SYSTEM: f"not evicted: it is in namespace {SYSTEM_NAMESPACE}",
     HolderVerdict.STATIC: "not evicted: it is a static pod; remove its manifest on the node",
     HolderVerdict.PROTECTED: f"not evicted: it is marked {DO_NOT_EVICT}; remove the mark, or end the pod",
     HolderVerdict.TOLERATES: "not evicted: its claim tolerates the taint of maintenance; end the pod",
+    HolderVerdict.SHARED_CLAIM: "not evicted: its claim is not its own, and a new pod would get the card again by it; "
+    "scale all users of the claim to 0, then it is deallocated",
     HolderVerdict.BARE: "not evicted: no controller creates it again; end the pod, or drain with --bare",
     HolderVerdict.ADMIN_ACCESS: "stays: it has admin access, which holds nothing",
 }
@@ -145,7 +149,8 @@ def _build_holder(
     evicts_bare: bool,
 ) -> Holder:
     results = [result for _, its in entries for result in its]
-    verdict = _judge(card, pod, results, evicts_bare=evicts_bare)
+    has_own_claims = all(is_own_claim(claim, uid) for claim, its in entries if not all(one.admin_access for one in its))
+    verdict = _judge(card, pod, results, has_own_claims=has_own_claims, evicts_bare=evicts_bare)
     owner = None if pod is None else find_owner(pod)
     message = _MESSAGES.get(verdict, "")
     if verdict is HolderVerdict.ENDING:
@@ -161,8 +166,18 @@ def _build_holder(
     )
 
 
+def is_own_claim(claim: HoldingClaim, uid: str) -> bool:
+    """Whether a claim is deleted with the pod of this UID: it was made from a template, or for extended resources."""
+    return any(owner.uid == uid for owner in claim.metadata.owner_references)
+
+
 def _judge(
-    card: DrainableCard, pod: Pod | None, results: Sequence[DeviceRequestAllocationResult], *, evicts_bare: bool
+    card: DrainableCard,
+    pod: Pod | None,
+    results: Sequence[DeviceRequestAllocationResult],
+    *,
+    has_own_claims: bool,
+    evicts_bare: bool,
 ) -> HolderVerdict:
     if all(result.admin_access for result in results):
         return HolderVerdict.ADMIN_ACCESS
@@ -174,6 +189,7 @@ def _judge(
         (HolderVerdict.STATIC, _MIRROR in pod.metadata.annotations or (owner is not None and owner.kind == "Node")),
         (HolderVerdict.PROTECTED, _is_protected(pod)),
         (HolderVerdict.TOLERATES, any(_tolerates(card, result) for result in results)),
+        (HolderVerdict.SHARED_CLAIM, not has_own_claims),
         (HolderVerdict.BARE, owner is None and not evicts_bare),
     )
     return next((verdict for verdict, applies in checks if applies), HolderVerdict.EVICT)

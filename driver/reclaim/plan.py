@@ -3,8 +3,8 @@
 Problem: before anything is evicted an administrator wants to know which pods will find no devices. The card's devices
 are taken from the pools, the claims of the pods to be evicted are released, and each pod is placed again, one after the
 other, on the first node by name that accepts it: by the node filter, by what it requests of CPU, memory and other
-counted resources, and by the allocator of devices. Pods that share a claim must get the same node. Other pods that wait
-or come meanwhile are not counted, and kube-scheduler may choose another node; so the answer is what is possible now.
+counted resources, and by the allocator of devices. A claim that is not the pod's own stays allocated. Other pods that
+wait or come meanwhile are not counted, and kube-scheduler may choose another node: the answer is what is possible now.
 
 Order: pods that fit elsewhere first, then the others, by namespace and name. Example: of two pods on ``gpu-0`` one fits
 on ``gpu-1`` of the same node and the other nowhere: it would wait until the card is back.
@@ -25,7 +25,7 @@ from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.names import DeviceId, ObjectRef
 from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, PoolIndex
 from kerf_dra.driver.reclaim.cards import DrainableCard
-from kerf_dra.driver.reclaim.holders import Holder, HolderVerdict, find_holders
+from kerf_dra.driver.reclaim.holders import Holder, HolderVerdict, find_holders, is_own_claim
 from kerf_dra.driver.scheduling.extended_resources import classes_by_resource
 from kerf_dra.driver.scheduling.label_selector import match_labels
 from kerf_dra.driver.scheduling.node_filter import filter_node, find_claim_elsewhere, node_view
@@ -200,8 +200,8 @@ def _list_claims(pod: Pod) -> list[ObjectRef]:
 
 
 def _is_left(claim: ResourceClaim, leaving: set[str]) -> bool:
-    """Whether a claim is deallocated when all pods of ``leaving`` are gone: no other pod uses it."""
-    return all(user.resource == "pods" and user.uid in leaving for user in claim.status.reserved_for)
+    """Whether a claim ends with a pod of ``leaving``: any other one stays allocated for the new pod."""
+    return any(is_own_claim(claim, uid) for uid in leaving)
 
 
 def _without_card(slice_: ResourceSlice, card: DrainableCard) -> ResourceSlice:

@@ -18,7 +18,7 @@ from kerf_dra.api.core.workloads import REPLICA_SETS
 from kerf_dra.api.kerf.card_maintenance import CARD_MAINTENANCES, CardMaintenanceObject
 from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.cli import main
@@ -101,7 +101,10 @@ async def publish(place: Site, state: ClusterState) -> None:
         made = await place.client.create(PODS, await with_real_owners(place, pod_))
         uids[made.metadata.name] = made.metadata.uid
     for held in state.claims:
-        bare = replace(held, metadata=replace(held.metadata, uid=""), status=ResourceClaimStatus())
+        name = held.metadata.name
+        owner = OwnerReference(api_version="v1", kind="Pod", name=name, uid=uids[name])
+        metadata = replace(held.metadata, uid="", owner_references=(owner,))
+        bare = replace(held, metadata=metadata, status=ResourceClaimStatus())
         stored = await place.client.create(KINDS.resource_claims, bare)
         users = tuple(replace(user, uid=uids[user.name]) for user in held.status.reserved_for)
         status = replace(held.status, reserved_for=users)

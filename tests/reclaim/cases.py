@@ -49,13 +49,24 @@ def result(
 
 
 def claim(
-    name: str, *results: DeviceRequestAllocationResult, users: Sequence[str] = (), namespace: str = "default"
+    name: str,
+    *results: DeviceRequestAllocationResult,
+    users: Sequence[str] = (),
+    namespace: str = "default",
+    is_own: bool | None = None,
 ) -> ResourceClaim:
-    """Return an allocated claim that is reserved for the pods ``users``."""
+    """Return an allocated claim that is reserved for the pods ``users``; it is the own one of a single user."""
+    is_own = len(users) == 1 if is_own is None else is_own
+    owners = tuple(OwnerReference(api_version="v1", kind="Pod", name=one, uid=f"uid-{one}") for one in users[:1])
     reserved = tuple(ResourceClaimConsumerReference(resource="pods", name=one, uid=f"uid-{one}") for one in users)
     allocation = AllocationResult(devices=DeviceAllocationResult(results=results))
     return ResourceClaim(
-        metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-of-claim-{name}"),
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=f"uid-of-claim-{name}",
+            owner_references=owners if is_own else (),
+        ),
         status=ResourceClaimStatus(allocation=allocation, reserved_for=reserved),
     )
 

@@ -87,6 +87,21 @@ def test_admin_access_holds_nothing_unless_the_pod_has_a_part_of_the_card_as_wel
     }
 
 
+def test_a_pod_whose_claim_is_not_its_own_stays_for_a_new_one_would_get_the_card_by_the_same_claim() -> None:
+    pods = [pod("named", "c"), pod("own", "d"), pod("watching", "e", "f")]
+    claims = [
+        claim("c", result(PART), users=["named"], is_own=False),
+        claim("d", result("gpu-1-1g-10gb-at-6"), users=["own"]),
+        claim("e", result("gpu-1-monitor", admin=True), users=["watching"], is_own=False),
+        claim("f", result("gpu-1-1g-10gb-at-5"), users=["watching"]),
+    ]
+    assert verdicts(claims, pods) == {
+        "default/named": HolderVerdict.SHARED_CLAIM,
+        "default/own": HolderVerdict.EVICT,
+        "default/watching": HolderVerdict.EVICT,
+    }
+
+
 def test_all_pods_of_a_shared_claim_hold_the_card_each_once() -> None:
     pods = [pod("a", "c"), pod("b", "c", "d")]
     claims = [claim("c", result(f"{PART}-shared"), users=["a", "b"]), claim("d", result(PART), users=["b"])]
@@ -111,7 +126,7 @@ def test_pods_of_a_claim_that_is_reserved_for_their_group_hold_the_card() -> Non
     shared = claim("c", result(PART))
     shared = replace(shared, status=replace(shared.status, reserved_for=(group,)))
     pods = [pod("member", "c"), pod("elsewhere", "c", node="node-2"), pod("same-name", "c", namespace="other")]
-    assert verdicts([shared], pods) == {"default/member": HolderVerdict.EVICT}
+    assert verdicts([shared], pods) == {"default/member": HolderVerdict.SHARED_CLAIM}
 
 
 def test_a_claim_that_no_pod_uses_and_a_pod_that_is_not_there_are_going() -> None:
@@ -172,7 +187,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[ResourceClaim], list[Pod]]:
         namespace = draw(namespaces)
         users = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=3))
         its = draw(st.lists(results(), max_size=3))
-        made = claim(f"claim-{number}", *its, users=users, namespace=namespace)
+        made = claim(f"claim-{number}", *its, users=users, namespace=namespace, is_own=draw(st.booleans()))
         if not its:
             made = replace(made, status=ResourceClaimStatus())
         claims.append(made)
@@ -184,10 +199,12 @@ def judge(claims: list[ResourceClaim], pods: list[Pod], *, evicts_bare: bool) ->
     found: dict[tuple[Any, str], HolderVerdict] = {}
     users = {(one.metadata.namespace, user.name, user.uid) for one in claims for user in one.status.reserved_for}
     for namespace, name, uid in users:
-        mine = []
+        mine, is_shared = [], False
         for one in claims:
             if one.metadata.namespace == namespace and uid in [user.uid for user in one.status.reserved_for]:
                 mine += list_own(one)
+                is_owned = uid in [owner.uid for owner in one.metadata.owner_references]
+                is_shared |= not is_owned and any(not each.admin_access for each in list_own(one))
         if not mine:
             continue
         present = [each for each in pods if each.metadata.uid == uid]
@@ -197,7 +214,7 @@ def judge(claims: list[ResourceClaim], pods: list[Pod], *, evicts_bare: bool) ->
         elif not present or present[0].metadata.deletion_timestamp or present[0].status.phase == "Succeeded":
             found[key] = HolderVerdict.ENDING
         else:
-            found[key] = judge_pod(present[0], mine, evicts_bare=evicts_bare)
+            found[key] = judge_pod(present[0], mine, is_shared=is_shared, evicts_bare=evicts_bare)
     for one in claims:
         if not one.status.reserved_for and (own := list_own(one)):
             verdict = HolderVerdict.ADMIN_ACCESS if all(each.admin_access for each in own) else HolderVerdict.ENDING
@@ -216,7 +233,7 @@ def list_own(one: ResourceClaim) -> list[Any]:
     ]
 
 
-def judge_pod(one: Pod, mine: list[Any], *, evicts_bare: bool) -> HolderVerdict:
+def judge_pod(one: Pod, mine: list[Any], *, is_shared: bool, evicts_bare: bool) -> HolderVerdict:
     owners = [each.kind for each in one.metadata.owner_references if each.controller]
     if one.metadata.namespace == "kube-system":
         return HolderVerdict.SYSTEM
@@ -226,6 +243,8 @@ def judge_pod(one: Pod, mine: list[Any], *, evicts_bare: bool) -> HolderVerdict:
         return HolderVerdict.PROTECTED
     if any(each.tolerations for each in mine):
         return HolderVerdict.TOLERATES
+    if is_shared:
+        return HolderVerdict.SHARED_CLAIM
     return HolderVerdict.EVICT if owners or evicts_bare else HolderVerdict.BARE
 
 

@@ -19,7 +19,7 @@ from kerf_dra.api.core.v1 import Node, Pod, Taint
 from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.api.model.metadata import LabelSelectorRequirement, ObjectMeta
+from kerf_dra.api.model.metadata import LabelSelectorRequirement, ObjectMeta, OwnerReference
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.allocation import AllocatedState, Budget, Features, Fits, PoolIndex, allocate
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
@@ -59,13 +59,21 @@ def snapshot(now: ClusterState, budgets: list[PodDisruptionBudget] | None = None
 
 
 def with_pods(now: ClusterState, **fields: Any) -> ClusterState:
-    """Return ``now`` with a pod of a ReplicaSet for each allocated claim, on the node of its devices."""
+    """Return ``now`` with a pod of a ReplicaSet for each claim, which is its own, on the node of its devices."""
     pods = []
+    now = replace(now, claims=tuple(map(_own, now.claims)))
     for one in now.claims:
         assert one.status.allocation is not None
         on = one.status.allocation.devices.results[0].pool.partition("/")[0]
         pods.append(owned(placed_pod(one.metadata.name, one.metadata.name, on=on, **fields), "ReplicaSet", "web"))
     return replace(now, pods=(*now.pods, *pods))
+
+
+def _own(one: ResourceClaim, *pods: str) -> ResourceClaim:
+    """Return a claim that was made for ``pods``; without any for the pod of its name."""
+    names = pods or (one.metadata.name,)
+    owners = (OwnerReference(api_version="v1", kind="Pod", name=name, uid=f"uid-{name}") for name in names)
+    return replace(one, metadata=replace(one.metadata, owner_references=tuple(owners)))
 
 
 def find(now: ClusterState, name: str, on: str = "node-1") -> DrainableCard:
@@ -121,21 +129,31 @@ def _with_pods(one: Node, amount: str) -> Node:
     return replace(one, status=replace(one.status, allocatable={"pods": Quantity(amount)}))
 
 
-def test_pods_that_share_a_claim_get_one_node_together_and_one_that_stays_keeps_the_claim() -> None:
+def test_a_claim_on_another_card_that_others_use_too_keeps_a_pod_on_its_node() -> None:
+    """The pod is evicted for its own claim; its other one stays allocated on the first node, whoever else uses it."""
+    now = allocate_claims(
+        gpu_cluster(nodes=2, cards=2), claim("own", "7g-80gb"), claim("other", "1g-10gb"), on="node-1"
+    )
+    own, other = now.claims
+    both = owned(placed_pod("own", "own", "other"), "ReplicaSet", "web")
+    users = (replace(other.status.reserved_for[0], name=name, uid=f"uid-{name}") for name in ("own", "stays"))
+    other = replace(other, status=replace(other.status, reserved_for=tuple(users)))
+    pods = (both, owned(placed_pod("stays", "other"), "ReplicaSet", "web"))
+    now = replace(now, claims=(_own(own), other), pods=pods)
+    assert find(now, "gpu-0").owns(own.status.allocation.devices.results[0].id)  # type: ignore[union-attr]
+    assert rooms(plan_reclaim(snapshot(now), find(now, "gpu-0"), evicts_bare=False)) == {"default/own": ""}
+    alone = replace(other, status=replace(other.status, reserved_for=other.status.reserved_for[:1]))
+    now = replace(now, claims=(_own(own), alone), pods=pods[:1])
+    assert rooms(plan_reclaim(snapshot(now), find(now, "gpu-0"), evicts_bare=False)) == {"default/own": ""}
+    now = replace(now, claims=(_own(own), _own(alone, "own")))
+    assert rooms(plan_reclaim(snapshot(now), find(now, "gpu-0"), evicts_bare=False)) == {"default/own": "node-2"}
+
+
+def test_pods_of_a_shared_claim_are_not_placed_for_they_are_not_evicted() -> None:
     now = allocate_claims(gpu_cluster(nodes=2), claim("a", "1g-10gb"), on="node-1")
-    [shared] = now.claims
-    users = (replace(shared.status.reserved_for[0], name=name, uid=f"uid-{name}") for name in ("p", "q"))
-    shared = replace(shared, status=replace(shared.status, reserved_for=tuple(users)))
-    pods = [owned(placed_pod(name, "a"), "ReplicaSet", "web") for name in ("p", "q")]
-    now = replace(now, claims=(shared,), pods=tuple(pods))
-    assert rooms(plan_reclaim(snapshot(now), find(now, "gpu-0"), evicts_bare=False)) == {
-        "default/p": "node-2",
-        "default/q": "node-2",
-    }
-    bare = replace(pods[1], metadata=replace(pods[1].metadata, owner_references=()))
-    plan = plan_reclaim(snapshot(replace(now, pods=(pods[0], bare))), find(now, "gpu-0"), evicts_bare=False)
-    assert rooms(plan) == {"default/p": "node-1"}, "the claim stays allocated, so its new pod can only come back"
-    assert [str(each.holder.pod) for each in plan.others] == ["default/q"]
+    pods = (owned(placed_pod("a", "a"), "ReplicaSet", "web"),)
+    plan = plan_reclaim(snapshot(replace(now, pods=pods)), find(now, "gpu-0"), evicts_bare=False)
+    assert (rooms(plan), [str(each.holder.pod) for each in plan.others]) == ({}, ["default/a"])
 
 
 def budget(

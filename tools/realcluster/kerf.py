@@ -36,6 +36,8 @@ CONTROLLER: Final = "kerf-controller"
 PLUGIN: Final = "kerf-kubelet-plugin"
 """The service account of plugins."""
 MPS_DAEMONS: Final = "kerf-mps-daemons"
+RECLAIMER: Final = "kerf-reclaimer"
+"""The name and the service account of what evicts the pods of cards in maintenance."""
 SIMULATED: Final = "simulated"
 NVIDIA_FAKE: Final = "nvidia-fake"
 """The backend for NVIDIA cards on a stand-in for NVML (docs/testing-without-gpus.md)."""
@@ -127,6 +129,22 @@ class Kerf:
         command = _kerf([*arguments, f"--kubeconfig={user}", f"--probes-address={address}", "--log-format=text"])
         self._processes.start(name, command)
         await self._wait_ready(name, address)
+
+    async def start_reclaimer(self) -> None:
+        """Apply ``deploy/reclaim``, start the reclaimer with its account, and wait until it is ready."""
+        for document in manifests(DEPLOY / "reclaim"):
+            await self._api.apply(document, **({"dryRun": "All"} if document["kind"] in _WORKLOADS else {}))
+        user = await self._token_file(RECLAIMER, RECLAIMER, None)
+        environment = {"POD_NAME": RECLAIMER}
+        arguments = self._arguments(RECLAIMER, environment, drop=("--probes-address",), folder="reclaim")
+        address = f"127.0.0.1:{free_port()}"
+        command = _kerf([*arguments, f"--kubeconfig={user}", f"--probes-address={address}", "--log-format=text"])
+        self._processes.start(RECLAIMER, command)
+        await self._wait_ready(RECLAIMER, address)
+
+    async def crash_reclaimer(self) -> None:
+        """End the reclaimer with SIGKILL."""
+        await self._processes.kill(RECLAIMER)
 
     async def start_plugin(self, node: str, arguments: Sequence[str] = ()) -> None:
         """Start the plugin of ``node`` and wait until the kubelet has registered it.
@@ -338,11 +356,13 @@ class Kerf:
         file.write_text(await self.token(account, bound_to))
         return self._cluster.write_kubeconfig(user, {"tokenFile": str(file)}, server=server)
 
-    def _arguments(self, workload: str, environment: Mapping[str, str], *, drop: Sequence[str]) -> Sequence[str]:
+    def _arguments(
+        self, workload: str, environment: Mapping[str, str], *, drop: Sequence[str], folder: str = "manifests"
+    ) -> Sequence[str]:
         """Return the arguments of the manifest, without options for paths and ports inside a pod."""
         (found,) = (
             document
-            for document in manifests(DEPLOY / "manifests")
+            for document in manifests(DEPLOY / folder)
             if document["kind"] in _WORKLOADS and document["metadata"]["name"] == workload
         )
         arguments: list[str] = found["spec"]["template"]["spec"]["containers"][0]["args"]

@@ -137,7 +137,9 @@ class Cluster:
         held = claim(f"{name}-gpu", result(f"{card}-1g-10gb-at-0"), users=[name], namespace=namespace)
         reserved = replace(held.status.reserved_for[0], uid=uid)
         status = replace(held.status, reserved_for=(reserved,))
-        self.claims[held.ref] = AllocatedClaim(metadata=held.metadata, status=status)
+        owner = replace(held.metadata.owner_references[0], uid=uid)
+        metadata = replace(held.metadata, owner_references=(owner,))
+        self.claims[held.ref] = AllocatedClaim(metadata=metadata, status=status)
         return uid
 
     def end_pod(self, ref: ObjectRef) -> None:
