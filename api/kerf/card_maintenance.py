@@ -143,7 +143,7 @@ def maintenance_name(node: str, card: str) -> str:
     name = f"{node}.{label}"
     if len(label) <= _MAX_LABEL and len(name) <= _MAX_NAME:
         return name
-    digest = hashlib.sha256(f"{node}/{card}".encode()).hexdigest()[:32]
+    digest = hashlib.sha256(f"{node}/{card.casefold()}".encode()).hexdigest()[:32]
     return f"card-{digest}"
 
 

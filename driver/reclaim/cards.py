@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kerf_dra.api.kerf.card_maintenance import is_named_card
 from kerf_dra.api.model.device_attributes import (
+    ATTRIBUTE_CUT,
     ATTRIBUTE_PCI_BUS_ID,
     ATTRIBUTE_UUID,
     MAINTENANCE_IN_USE,
@@ -48,8 +49,8 @@ class DrainableCard:
 def find_cards(slices: Iterable[ResourceSlice], node: str) -> list[DrainableCard]:
     """Return the cards in the slices of ``node``, by driver, pool and name.
 
-    Of each pool the newest generation counts. Devices without a UUID, and those whose names do not say which card they
-    are of, belong to no card: other drivers publish such.
+    Of each pool the newest generation counts. Only devices that Kerf's plugins publish belong to cards: they say which
+    cut of which card they are, and other drivers withhold none.
     """
     of_node = [slice_ for slice_ in slices if slice_.spec.node_name == node]
     newest: dict[tuple[str, str], int] = {}
@@ -62,7 +63,7 @@ def find_cards(slices: Iterable[ResourceSlice], node: str) -> list[DrainableCard
         if slice_.spec.pool.generation == newest[driver, pool]:
             for device in slice_.spec.devices:
                 parts = parse_device_name(device.name)
-                if parts is not None and _text(device, driver, ATTRIBUTE_UUID):
+                if parts is not None and all(_text(device, driver, name) for name in (ATTRIBUTE_CUT, ATTRIBUTE_UUID)):
                     members.setdefault((driver, pool, parts.card), []).append(device)
     return [_build(*key, node, devices) for key, devices in sorted(members.items(), key=lambda item: item[0])]
 

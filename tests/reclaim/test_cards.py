@@ -56,7 +56,8 @@ def _untaint_whole(device: Device) -> Device:
 
 def test_a_monitor_device_need_not_be_tainted() -> None:
     tainted = tainted_slices("node-1", "gpu-1", value="idle")
-    monitor = Device(name=monitor_name("gpu-1"), attributes={"uuid": Attribute.of("GPU-node-1-1")})
+    attributes = {"uuid": Attribute.of("GPU-node-1-1"), "cut": Attribute.of("monitor")}
+    monitor = Device(name=monitor_name("gpu-1"), attributes=attributes)
     spec = tainted[0].spec
     with_monitor = replace(tainted[0], spec=replace(spec, devices=(*spec.devices, monitor)))
     assert find_cards([with_monitor, *tainted[1:]], "node-1")[1].is_withheld
@@ -70,9 +71,10 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
     assert [card.is_withheld for card in find_cards([*old, *new], "node-1")] == [False, False]
 
 
-def test_devices_that_belong_to_no_card_are_none() -> None:
+def test_devices_of_other_drivers_belong_to_no_card() -> None:
+    """NVIDIA's driver names its devices like Kerf's, and does not withhold them."""
     pool = ResourcePool(name="node-1", generation=1, resource_slice_count=1)
-    devices = (Device(name="nic"), Device(name="gpu-0"), Device(name="eth", attributes={"uuid": Attribute.of("E-1")}))
+    devices = (Device(name="nic"), Device(name="gpu-0"), Device(name="gpu-1", attributes={"uuid": Attribute.of("E-1")}))
     other = ResourceSlice(
         metadata=ObjectMeta(name="other"),
         spec=ResourceSliceSpec(driver="net.example.com", pool=pool, node_name="node-1", devices=devices),

@@ -9,7 +9,7 @@ from kerf_dra.api.kerf.card_maintenance import CARD_MAINTENANCES, CardMaintenanc
 from kerf_dra.api.model.claims import AllocatedClaim
 from kerf_dra.api.resource.kinds import allocated_claim_kind
 from kerf_dra.driver.controller.candidate import run_candidate
-from kerf_dra.driver.controller.reclaim.executor import CardReclaimer
+from kerf_dra.driver.controller.reclaim.executor import CLAIM_INDEXERS, CardReclaimer
 from kerf_dra.driver.controller.reclaim.settings import NAME, ReclaimSettings
 from kerf_dra.driver.controller.settings import Settings
 from kerf_dra.driver.kube.discovery import ApiFeatures, ClassicFeatures
@@ -31,6 +31,7 @@ class ReclaimController:
         self._claims: Informer[AllocatedClaim] = Informer(
             client,
             allocated_claim_kind(features.resource.version),
+            indexers=CLAIM_INDEXERS,
             on_change=lambda change: self._reclaimer.on_claim(change),
         )
         self._reclaimer = CardReclaimer(

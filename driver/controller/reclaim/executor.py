@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, Protocol, get_args
 
 import anyio
@@ -51,6 +52,8 @@ _RETRIES: Final = Backoff(first_s=2.0, factor=2, limit_s=60.0, jitter=0.2)
 seconds to minutes."""
 _ACTIVE: Final = frozenset({"Pending", "Withheld", "Evicting"})
 """The phases that change with what nodes and pods do, of which nothing tells this process: it looks again soon."""
+POOL_INDEX: Final = "pool"
+"""The index of claims by the pools of what is allocated to them: a cluster has very many more claims than a node."""
 _PHASES: Final[tuple[MaintenancePhase, ...]] = get_args(MaintenancePhase)
 
 _log = logging.getLogger(__name__)
@@ -87,6 +90,22 @@ class _Pass:
     """The oldest maintenance of each card, by node and UUID."""
     pods: set[str] = field(default_factory=set)
     """The UIDs of the pods to be evicted."""
+
+
+def pool_key(driver: str, pool: str) -> str:
+    """Return the key of a pool in ``POOL_INDEX``."""
+    return f"{driver} {pool}"
+
+
+def list_pool_keys(claim: AllocatedClaim) -> tuple[str, ...]:
+    """Return the keys of the pools that a claim has something of."""
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    return tuple({pool_key(result.driver, result.pool): None for result in results})
+
+
+CLAIM_INDEXERS: Final = MappingProxyType({POOL_INDEX: list_pool_keys})
+"""The indexes of claims that the reclaimer needs."""
 
 
 class ReclaimClient(Protocol):
@@ -131,8 +150,9 @@ class CardReclaimer:
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        """``maintenances`` and ``claims`` are the caches of informers; ``now`` returns the time of day, ``monotonic``
-        seconds since whenever.
+        """``maintenances`` and ``claims`` are the caches of informers, that of claims with ``CLAIM_INDEXERS``.
+
+        ``now`` returns the time of day, ``monotonic`` seconds since whenever.
         """
         self._client = client
         self._maintenances = maintenances
@@ -222,7 +242,8 @@ class CardReclaimer:
         holders: Sequence[Holder] = ()
         if card is not None:
             pods: Iterable[Pod] = (await self._client.list(PODS, field_selector=f"spec.nodeName={node}")).items
-            holders = find_holders(card, self._claims.values(), pods, evicts_bare=spec.evict_bare_pods)
+            claims = self._claims.indexed(POOL_INDEX, pool_key(card.driver, card.pool))
+            holders = find_holders(card, claims, pods, evicts_bare=spec.evict_bare_pods)
         return Observation(
             maintenance=maintenance,
             card=card,

@@ -24,7 +24,7 @@ from kerf_dra.api.model.metadata import ObjectT
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.api.wire import Kind, ListMeta, ObjectList
-from kerf_dra.driver.controller.reclaim.executor import CardReclaimer
+from kerf_dra.driver.controller.reclaim.executor import CLAIM_INDEXERS, CardReclaimer
 from kerf_dra.driver.controller.reclaim.settings import ReclaimSettings
 from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kube.http.client import PatchType
@@ -78,7 +78,7 @@ class Cluster:
 
     def new_process(self) -> CardReclaimer:
         self._maintenances: Store[CardMaintenanceObject] = Store()
-        self._claims: Store[AllocatedClaim] = Store()
+        self._claims: Store[AllocatedClaim] = Store(CLAIM_INDEXERS)
         self.reclaimer = CardReclaimer(
             self,
             maintenances=self._maintenances,
