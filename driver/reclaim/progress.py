@@ -117,8 +117,8 @@ def _decide_phase(seen: Observation, now: datetime) -> tuple[MaintenancePhase, s
         return "Pending", f"node {spec.node_name} publishes no card {spec.card}; it publishes {known}"
     if not card.is_withheld:
         return "Pending", (
-            f"the kubelet plugin on {card.node} has not withheld {card.name} yet; if that lasts, it does not run, or is "
-            "of an older version"
+            f"the kubelet plugin on {card.node} has not withheld {card.name} yet; if that lasts, it does not run, or "
+            "is of an older version"
         )
     if seen.earlier:
         return "Withheld", f"{card.name} is drained by CardMaintenance {seen.earlier}, which is older"
