@@ -1,5 +1,6 @@
 """Cards that CardMaintenances withhold: tainted while the object is there, and what claims have of them stays."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -13,8 +14,10 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.shared.node_labels import NODE_LABEL, make_node_label
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import watch_maintenances
+from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from tests.fakes.claims import DRIVER, NODE, claim
+from tests.kubeletplugin.deviceplugin.node import RESOURCE, offering_node
 from tests.kubeletplugin.harness import Machine, machine
 from tests.kubeletplugin.test_described_hardware import embedded_cluster
 from tests.kubeletplugin.wait import until
@@ -80,6 +83,34 @@ async def test_the_taint_says_in_use_until_what_a_claim_has_of_the_card_is_relea
             await node.kubelet.unprepare(ref)
             node.cluster.remove(ref)
             await until(lambda: taints(node) == {"gpu-0": withheld("idle"), "gpu-1": withheld("idle")})
+
+
+async def test_shares_of_a_withheld_card_are_tainted_and_its_monitor_device_is_not() -> None:
+    """Who only watches the card may go on: it is free all the same."""
+    with machine() as node:
+        optional = OptionalDevices(shareable=frozenset({"2g.2gb"}), monitors=frozenset({"gpu"}))
+        node.cluster.target = replace(node.cluster.target, optional_devices=optional)
+        node.cluster.maintenances.documents = [maintenance()]
+        async with node.plugin():
+            await until(lambda: "gpu-1-monitor" in published(node))
+            keys = {name: {taint.key for taint in device.taints} for name, device in published(node).items()}
+            assert keys[f"{HELD}-shared"] == {f"{DRIVER}/maintenance"}
+            assert keys["gpu-1-monitor"] == {f"{DRIVER}/monitor"}
+            assert keys["gpu-0-2g-2gb-at-0-shared"] == set()
+
+
+async def test_the_kubelet_gives_no_container_a_part_of_a_withheld_card() -> None:
+    """By the device plugin interface the kubelet chooses devices, which no taint of a slice keeps it from."""
+    async with offering_node(unused_grace_s=0.05) as node, node.machine.plugin():
+        node.offer(_1g_1gb=8)
+        await node.kubelet.wait_list(RESOURCE, 8, healthy=8)
+        node.machine.cluster.maintenances.put(maintenance())
+        listed = await node.kubelet.wait_list(RESOURCE, 8, healthy=4)
+        assert {name for name, device in listed.items() if device.health == "Healthy"} == {
+            f"gpu-0-1g-1gb-at-{number}" for number in range(4)
+        }
+        node.machine.cluster.maintenances.put()
+        await node.kubelet.wait_list(RESOURCE, 8, healthy=8)
 
 
 @pytest.mark.parametrize(

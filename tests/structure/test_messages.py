@@ -115,7 +115,8 @@ def reasons() -> set[str]:
 
 def taints() -> set[str]:
     """The keys of the taints that the plugin sets, without its driver's name."""
-    found = {"kept-out", "maintenance", "monitor"}  # made by ``kerf_dra.api.model.device_attributes``, which explanations know, too
+    # These are made by ``kerf_dra.api.model.device_attributes``, which explanations know, too.
+    found = {"kept-out", "maintenance", "monitor"}
     for path in modules("driver"):
         if path.is_relative_to("driver/kubeletplugin/inventory"):
             for node in ast.walk(tree(path)):

@@ -165,6 +165,7 @@ def _notes(report: DrainReport) -> Iterator[str]:
         yield ""
         yield from _wrapped(f"disruption budgets that allow no eviction now, and are waited for: {', '.join(blocked)}")
     if report.evict and not report.budgets_known:
+        yield ""
         yield from _wrapped("disruption budgets could not be read: how they delay evictions is not known")
     if report.unjudged:
         yield from _wrapped(report.unjudged)
