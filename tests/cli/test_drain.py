@@ -200,6 +200,7 @@ async def test_wait_ends_with_the_phase_or_with_its_time(
                 await place.report(NAME, phase, "nothing holds gpu-0")
     assert found["text"][0] == code
     assert said in " ".join(found["text"][1].split())
+    assert (f"{phase}, held by 0" if phase else "has written no status yet") in found["text"][2]
 
 
 async def test_undrain_deletes_the_maintenances_of_the_card_and_of_no_other(

@@ -25,6 +25,7 @@ from kerf_dra.api.kerf.card_maintenance import (
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.allocation import Budget
+from kerf_dra.driver.cli.output import print_text
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.collector import collect_state
@@ -148,15 +149,26 @@ async def wait_for_end(
 ) -> CardMaintenanceObject | None:
     """Wait until a maintenance is Free or Stuck, at most ``timeout_s`` seconds; returns it as it was seen last.
 
-    None: it was deleted meanwhile. Raises ApiError.
+    None: it was deleted meanwhile. What changes until then goes to standard error. Raises ApiError.
     """
     async with Client(await load_access(kubeconfig, context), user_agent="kerf-drain") as client:
         seen: CardMaintenanceObject | None = held
+        reported = ""
         with anyio.move_on_after(timeout_s):
             while seen is not None and seen.status.phase not in ("Free", "Stuck"):
                 await anyio.sleep(_POLL_S)
                 seen = await client.find(CARD_MAINTENANCES, held.metadata.name)
+                if seen is not None and (now := _summarize(seen)) != reported:
+                    print_text(now, err=True)
+                    reported = now
         return seen
+
+
+def _summarize(held: CardMaintenanceObject) -> str:
+    """Return in one line how far a maintenance is."""
+    if held.status.phase is None:
+        return "waiting for `kerf controller --reclaim`, which has written no status yet"
+    return f"{held.status.phase}, held by {held.status.holder_count}"
 
 
 async def delete_maintenances(
