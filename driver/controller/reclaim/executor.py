@@ -113,6 +113,8 @@ class ReclaimClient(Protocol):
 
     async def list(self, kind: Kind[ObjectT], *, field_selector: str = "") -> ObjectList[ObjectT]: ...
 
+    async def find(self, kind: Kind[ObjectT], name: str) -> ObjectT | None: ...
+
     async def create_subresource(self, kind: Kind[ObjectT], value: ObjectT, subresource: str) -> None: ...
 
     async def patch(
@@ -224,7 +226,7 @@ class CardReclaimer:
             found.cards.append(seen.card)
             found.owners.setdefault((seen.card.node, seen.card.uuid), held.metadata.name)
         progress = decide_progress(seen, self._now())
-        if progress.evict:
+        if progress.evict and await self._is_current(held):
             found.pods |= {holder.uid for holder in progress.evict}
             await self._evict(seen, progress.evict)
             progress = decide_progress(replace(seen, answers=self._list_answers()), self._now())
@@ -252,6 +254,17 @@ class CardReclaimer:
             answers=self._list_answers(),
             earlier="" if card is None else found.owners.get((card.node, card.uuid), ""),
             has_turn=found.turns > 0,
+        )
+
+    async def _is_current(self, held: CardMaintenanceObject) -> bool:
+        """Whether a maintenance is still there as it was seen: a late watch must not have pods evicted for one that has
+        been ended. Raises ApiError.
+        """
+        now = await self._client.find(CARD_MAINTENANCES, held.metadata.name)
+        return (
+            now is not None
+            and not now.is_terminating
+            and (now.metadata.uid, now.spec) == (held.metadata.uid, held.spec)
         )
 
     def _list_answers(self) -> dict[str, str]:

@@ -168,6 +168,11 @@ class Cluster:
             found = tuple(one for one in self.pods.values() if one.spec.node_name == node)
         return ObjectList(ListMeta(), found)
 
+    async def find(self, kind: Kind[ObjectT], name: str) -> ObjectT | None:
+        self._begin("find", name)
+        held = self.maintenances.get(name)
+        return None if held is None else kind.decode(msgspec.json.encode(held))
+
     def _list_slices(self, node: str) -> tuple[ResourceSlice, ...]:
         tainted = self.tainted if node == NODE else set()
         return _publish(node, *((card, "in-use" if self.is_in_use(card) else "idle") for card in sorted(tainted)))
