@@ -75,8 +75,8 @@ class CardHolder(Value):
     pod_uid: str = msgspec.field(default="", name="podUID")
     """The pod's UID."""
     verdict: str
-    """What is done about it: Evict, Ending, or why it is not evicted: AdminAccess, Bare, Protected, SharedClaim, Static,
-    System, Tolerates."""
+    """What is done about it: Evict, Ending, or why it is not evicted: AdminAccess, Bare, Protected, SharedClaim,
+    Static, System, Tolerates."""
     message: str = ""
     """The same for people, or the last answer to its eviction."""
 

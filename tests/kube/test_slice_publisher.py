@@ -58,9 +58,7 @@ def pool(*slices: str, name: str = "n1/gpu") -> Pool:
 class Published:
     """A running publisher, and the problems that it reported."""
 
-    def __init__(
-        self, server: MemoryServer, kinds: ResourceKinds = ALL_KINDS[0], client: Client | None = None
-    ) -> None:
+    def __init__(self, server: MemoryServer, kinds: ResourceKinds = ALL_KINDS[0], client: Client | None = None) -> None:
         self.problems: list[str] = []
         self.publisher = AwaitedPublisher(
             client or server.client(),
