@@ -88,7 +88,7 @@ class DriverUnderTest:
     async def wait_published(self) -> None:
         """Wait until the driver's pools are complete, for START_S at most. Raises ApiError."""
         with anyio.move_on_after(START_S):
-            while not _are_complete(await self.claims.list_slices()):  # noqa: ASYNC110  (as the API server is asked)
+            while not are_complete(await self.claims.list_slices()):  # noqa: ASYNC110  (as the API server is asked)
                 await anyio.sleep(_POLL_S)
 
     async def get_info(self) -> PluginInfo:
@@ -189,7 +189,7 @@ class DriverUnderTest:
                 raise CallError(f"{method.name}: the answer is no such message: {error}") from error
 
 
-def _are_complete(slices: Sequence[ResourceSlice]) -> bool:
+def are_complete(slices: Sequence[ResourceSlice]) -> bool:
     """Whether every pool has all slices of its newest generation, and there is one."""
     pools = [one.spec.pool for one in slices]
     newest = {pool.name: max(each.generation for each in pools if each.name == pool.name) for pool in pools}

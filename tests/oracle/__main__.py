@@ -3,11 +3,12 @@
 Without a KIND all run. Each kind has a folder beside this file with the tests that compare the results of a program in
 Go with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs root, runc and a C
 compiler, because it makes device nodes, mounts and containers. ``nvidia-driver``, which needs root and a C compiler,
-too, runs NVIDIA's DRA driver beside Kerf's plugin, with all models in the long form only. ``sanity`` runs ``kerf
-sanity`` on it, on Kubernetes' example of a DRA driver and on Kerf's. ``drivers`` runs it, and Kubernetes' example of a
-DRA driver, on Kerf's demo cluster, ``monitors`` runs nvitop, gpustat and the bindings of Rust on the stand-in for NVML;
-these three are left out of the short form, as they download and build. ``prometheus`` and ``xrt`` need no Go: their
-judges are promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
+too, runs NVIDIA's DRA driver beside Kerf's plugin, with all models in the long form only. ``kubelet-dra`` runs the
+kubelet's DRA manager with Kerf's plugin, and kills both; ``--cases 100000`` takes about a day. ``sanity`` runs ``kerf
+sanity`` on NVIDIA's driver, on Kubernetes' example of a DRA driver and on Kerf's. ``drivers`` runs the first two on
+Kerf's demo cluster, ``monitors`` runs nvitop, gpustat and the bindings of Rust on the stand-in for NVML; these
+three are left out of the short form, as they download and build. ``prometheus`` and ``xrt`` need no Go: their judges
+are promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
 """
 
 import argparse
@@ -25,6 +26,7 @@ CASES: Final[Mapping[str, int]] = {
     "cel": 5000,
     "drivers": 1,  # drivers of others run, nothing is generated
     "helm": 1,  # the chart is rendered, nothing is generated
+    "kubelet-dra": 1000,  # claims of each test, from allocation to deletion
     "monitors": 1,  # programs of others run, nothing is generated
     "nvidia": 300,
     "nvidia-driver": 40,  # sequences of calls for each model
@@ -39,13 +41,14 @@ SHORT: Final[Mapping[str, int]] = {
     "cdi": 40,
     "cel": 200,
     "helm": 1,
+    "kubelet-dra": 10,
     "nvidia": 10,
     "nvidia-driver": 5,
     "prometheus": 1,
     "protobuf": 5,
     "xrt": 40,
 }
-"""The same, of the short form that judges every change: with all builds cached, about a minute for all kinds."""
+"""The same, of the short form that judges every change: with all builds cached, about two minutes for all kinds."""
 _WITHOUT_GO: Final = frozenset({"monitors", "prometheus", "xrt"})
 """Their judges are no programs in Go."""
 

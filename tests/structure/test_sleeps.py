@@ -51,6 +51,7 @@ POLLS: Final = {
     "kubeletplugin/watchdog_process.py": "the kubelet asks again as long as a claim cannot be prepared",
     "local/test_device_plugins.py": "a socket appears in a directory, which sets no event; the API server is asked",
     "local/test_kubelet.py": "the watcher of a directory sets no event",
+    "oracle/kubelet_dra/node.py": "a kubelet calls again until the plugin, a process, is there",
     "oracle/nvidia_driver/drivers.py": "drivers are processes that register by a file and publish to an API server",
     "oracle/sanity/test_peers.py": "the same",
     "tools/mutants/test_processes.py": "processes are asked whether they have ended",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.realcluster.versions import CONTAINERD, EXAMPLE_DRIVER, KUEUE, NVIDIA_DRIVER, KubernetesVersion
+from tools.realcluster.versions import CONTAINERD, EXAMPLE_DRIVER, KUEUE, NEWEST, NVIDIA_DRIVER, KubernetesVersion
 
 SOURCES: Final = Path(__file__).parent / "kube"
 _HELM_SOURCES: Final = Path(__file__).parents[1] / "helm"
@@ -33,6 +33,7 @@ _NVIDIA_DRIVER_MODULES: Final = "dra-driver-nvidia-gpu.mod"
 """Its own ``go.mod`` names a pre-release of Kubernetes, and a tag of go-nvfm, that the module proxy does not have."""
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _COLD_KUBERNETES: Final = "9 minutes on two cores with empty caches, else half a minute"
+_COLD_PART: Final = "3 minutes on two busy cores with empty caches, else seconds"
 _COLD_CONTAINERD: Final = "3 minutes on two cores with empty caches, else seconds"
 _COLD_KUEUE: Final = "17 minutes on two busy cores with empty caches, else seconds"
 _COLD_HELM: Final = "3 minutes on two busy cores with empty caches, else seconds"
@@ -80,6 +81,23 @@ def _kube(version: KubernetesVersion) -> Path:
         with _create_atomically(program.parent) as folder:
             command = ["build", "-v", *common, f"-ldflags={_linker_flags(version)}", "-o", str(folder / "kube"), "."]
             _run(f"building Kubernetes {version.release} ({_COLD_KUBERNETES})", command, _environment())
+    return program
+
+
+def build_with_kubernetes(sources: Path) -> Path:
+    """Return the program of the Go sources in a folder, which use packages of the newest release, built if needed.
+
+    Raises BuildError when a Go command fails.
+    """
+    modules = SOURCES / NEWEST.module_file
+    ingredients = [modules, modules.with_suffix(".sum"), *sorted(sources.glob("*.go"))]
+    key = _key([NEWEST.build_tags, _go_version(), *(file.read_text() for file in ingredients)])
+    program = cache() / f"{sources.name}-{NEWEST.release}-{key}" / sources.name
+    if not program.exists():
+        common = ["-C", str(sources), "-v", "-trimpath", "-mod=readonly", f"-modfile={modules}", "-ldflags=-s -w"]
+        with _create_atomically(program.parent) as folder:
+            command = ["build", *common, "-o", str(folder / program.name), "."]
+            _run(f"building {sources.name} with Kubernetes {NEWEST.release} ({_COLD_PART})", command, _environment())
     return program
 
 
