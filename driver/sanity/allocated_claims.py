@@ -47,6 +47,12 @@ _BUDGET: Final = Budget(seconds=10.0, clock=time.monotonic)
 """kube-scheduler's limit for one node."""
 
 
+FOREIGN_DRIVER: Final = "kerf-sanity.example.com"
+"""A driver that does not exist, of which claims may have a device besides."""
+FOREIGN_DEVICE: Final = "kerf-sanity-device"
+"""That device."""
+
+
 class NoDeviceError(KerfError):
     """The driver's free devices do not suffice for another claim."""
 
@@ -79,18 +85,50 @@ class AllocatedClaims:
         return [_identify(claim) for claim in claims.items]
 
     @asynccontextmanager
-    async def allocated(self, count: int = 1) -> AsyncIterator[Sequence[ClaimRef]]:
-        """So many claims exist inside, each with a device of its own. Raises NoDeviceError and ApiError."""
+    async def allocated(
+        self, count: int = 1, *, at_most: int = 0, with_foreign: bool = False
+    ) -> AsyncIterator[Sequence[ClaimRef]]:
+        """So many claims exist inside, each with a device of its own, and up to ``at_most`` if devices suffice.
+
+        ``with_foreign``: each has a device of FOREIGN_DRIVER, too. Raises NoDeviceError and ApiError.
+        """
         made: list[ClaimRef] = []
         try:
-            for _ in range(count):
+            for number in range(max(count, at_most)):
                 claim = await self._create()
                 made.append(_identify(claim))
-                await self._allocate(claim)
-            yield made
+                try:
+                    await self._allocate(claim, with_foreign=with_foreign)
+                except NoDeviceError:
+                    if number < count:
+                        raise
+                    await self.delete(made.pop())
+                    break
+            yield tuple(made)
         finally:
             for ref in made:
                 await self.delete(ref)
+
+    @asynccontextmanager
+    async def made_again(self, former: ClaimRef) -> AsyncIterator[ClaimRef]:
+        """A claim with the name of ``former``, which is deleted, exists inside, with a device. Raises as allocated."""
+        await self.delete(former)
+        claim = await self._create(former.name)
+        try:
+            await self._allocate(claim)
+            yield _identify(claim)
+        finally:
+            await self.delete(_identify(claim))
+
+    async def allocate_otherwise(self, claim: ClaimRef) -> None:
+        """Take the claim's device back, and allocate it another one. Raises NoDeviceError and ApiError."""
+        patch: JsonObject = {"status": {"allocation": None, "reservedFor": None}}
+        kind = self._kinds.resource_claims
+        await self._client.patch(
+            kind, claim.name, patch, type=PatchType.MERGE, namespace=claim.namespace, subresource="status"
+        )
+        async with self.allocated():  # the first free device, which is the one that was taken back
+            await self._allocate(await self._client.get(kind, claim.name, claim.namespace))
 
     @asynccontextmanager
     async def not_allocated(self) -> AsyncIterator[ClaimRef]:
@@ -114,10 +152,11 @@ class AllocatedClaims:
         return ClaimRef(self._namespace, f"kerf-sanity-{uid[:8]}", uid)
 
     async def read_allocation(self, claim: ClaimRef) -> Mapping[str, tuple[str, str]]:
-        """Return pool and device of a claim by request. Raises ApiError."""
+        """Return pool and device of the driver in a claim by request. Raises ApiError."""
         found = await self._client.get(self._kinds.resource_claims, claim.name, claim.namespace)
         assert found.status.allocation is not None, "this run has allocated it"
-        return {each.request: (each.pool, each.device) for each in found.status.allocation.devices.results}
+        results = found.status.allocation.devices.results
+        return {each.request: (each.pool, each.device) for each in results if each.driver == self.driver}
 
     async def create_class(self) -> None:
         """Create the class of the run's claims: any device of the driver. Raises ApiError."""
@@ -133,8 +172,15 @@ class AllocatedClaims:
         with suppress(NotFoundError):
             await self._client.delete(self._kinds.device_classes, self._class)
 
-    async def _create(self) -> ResourceClaim:
-        name = self.name_unknown().name
+    async def delete_slices(self) -> None:
+        """Delete the driver's slices of the node, as a kubelet does at its start. Raises ApiError."""
+        for each in await self.list_slices():
+            if each.spec.node_name:
+                with suppress(NotFoundError):
+                    await self._client.delete(self._kinds.resource_slices, each.metadata.name)
+
+    async def _create(self, name: str = "") -> ResourceClaim:
+        name = name or self.name_unknown().name
         request = DeviceRequest(name=REQUEST, exactly=ExactDeviceRequest(device_class_name=self._class))
         claim = ResourceClaim(
             metadata=ObjectMeta(namespace=self._namespace, name=name, labels=self._labels),
@@ -162,7 +208,7 @@ class AllocatedClaims:
         }
         return await self._client.apply(PODS, pod, field_manager=_FIELD_MANAGER)
 
-    async def _allocate(self, claim: ResourceClaim) -> None:
+    async def _allocate(self, claim: ResourceClaim, *, with_foreign: bool = False) -> None:
         node = await self._client.get(NODES, self.node)
         claims = (await self._client.list(self._kinds.resource_claims)).items
         device_class: DeviceClass = await self._client.get(self._kinds.device_classes, self._class)
@@ -176,9 +222,13 @@ class AllocatedClaims:
             raise NoDeviceError(f"{self.driver} has no free device on {self.node} for another claim")
         pod = await self._create_pod(claim)
         consumer: JsonObject = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+        allocation = to_builtins(outcome.results[0])
+        if with_foreign:
+            foreign = {"request": REQUEST, "driver": FOREIGN_DRIVER, "pool": self.node, "device": FOREIGN_DEVICE}
+            allocation["devices"]["results"].append(foreign)
         patch: JsonObject = {
             "metadata": if_unchanged(claim.metadata),
-            "status": {"allocation": to_builtins(outcome.results[0]), "reservedFor": [consumer]},
+            "status": {"allocation": allocation, "reservedFor": [consumer]},
         }
         await self._client.patch(
             self._kinds.resource_claims,

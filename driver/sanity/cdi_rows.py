@@ -4,9 +4,12 @@ from typing import Final
 
 from kerf_dra import cdi
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
+from kerf_dra.driver.sanity.folder_changes import watching
 from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
 
 _SPEC: Final = "CDI SPEC.md"
+_READ: Final = (".json", ".yaml")
+"""The extensions of files that runtimes read."""
 
 
 async def _check_qualified(driver: DriverUnderTest) -> str:
@@ -75,6 +78,30 @@ async def _check_foreign(driver: DriverUnderTest) -> str:
     return f"{foreign.name} of another vendor is {'gone' if found is None else 'not as it was'}"
 
 
+async def _check_lowest_version(driver: DriverUnderTest) -> str:
+    before = driver.read_cdi_files()
+    async with driver.claims.allocated() as [claim], driver.prepared(claim):
+        files = driver.load_cdi_catalog().files
+        written = [each for each in files if before.get(each.path) != driver.read_cdi_files().get(each.path)]
+    for file in written:
+        if file.spec is not None and file.spec.version is not None:
+            lowest = cdi.minimum_version(file.spec).version
+            if cdi.VERSIONS.index(file.spec.version) > cdi.VERSIONS.index(lowest):
+                return f"{file.path.name} says cdiVersion {file.spec.version}; what it has is in {lowest}"
+    return ""
+
+
+async def _check_atomic(driver: DriverUnderTest) -> str:
+    folders = [folder for folder in driver.cdi_folders if folder.is_dir()]
+    if not folders:
+        raise NotTriedError("there is no CDI folder")
+    with watching(folders) as modified:
+        async with driver.claims.allocated() as [claim], driver.prepared(claim):
+            pass
+        written = sorted(name for name in modified.names() if name.endswith(_READ) and not name.startswith("."))
+    return f"{', '.join(written)} was written in place" if written else ""
+
+
 ROWS: Final = (
     Row(
         id="CDI-1",
@@ -115,5 +142,21 @@ ROWS: Final = (
         source=f"{_SPEC}: files are their vendors'",
         remedy="touch no file but the driver's own",
         check=_check_foreign,
+    ),
+    Row(
+        id="CDI-6",
+        level=Level.SHOULD,
+        tries="the version that the CDI files of a claim say",
+        source="the Go library for CDI: MinimumRequiredVersion; runtimes ignore files of versions they do not know",
+        remedy="say the lowest version that the content needs: `kerf cdi validate` names it",
+        check=_check_lowest_version,
+    ),
+    Row(
+        id="CDI-7",
+        level=Level.SHOULD,
+        tries="how the CDI files of a claim are written",
+        source="the Go library for CDI writes to a temporary file, and renames it",
+        remedy="write to a file of another extension in the same folder, then rename it: runtimes read at any moment",
+        check=_check_atomic,
     ),
 )

@@ -3,9 +3,9 @@
 import stat
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import grpc
@@ -13,7 +13,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from kerf_dra import cdi
-from kerf_dra.api.dra.registry import DRA_SERVICES
+from kerf_dra.api.dra.health import DeviceHealth
+from kerf_dra.api.dra.registry import DRA_SERVICES, HEALTH_SERVICES
 from kerf_dra.api.dra.service import DraService
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.grpc_method import GrpcMethod
@@ -37,6 +38,10 @@ HANDSHAKE_S: Final = 5.0
 """The deadline of the calls of a registration (``pkg/kubelet/pluginmanager``: 1 s and 5 s)."""
 CALL_S: Final = 45.0
 """The kubelet's deadline of a prepare or unprepare (``pkg/kubelet/cm/dra``)."""
+HEALTH_S: Final = 30.0
+"""The longest time to the first answer of a health stream: a kubelet takes reports for outdated after it."""
+_UNKNOWN_FIELD: Final = b"\xfa\x7f\x05later"
+"""A field of protobuf, number 2047, with five bytes: far above what the service has."""
 _MOST_BYTES: Final = 4 * 1024 * 1024
 """The largest answer that a kubelet reads (gRPC's default)."""
 _NO_ANSWER: Final = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE})
@@ -100,9 +105,35 @@ class DriverUnderTest:
         """Report what the kubelet made of the registration. Raises CallError."""
         await self._call(self.registration_socket, NOTIFY_REGISTRATION_STATUS, status, HANDSHAKE_S)
 
-    async def prepare(self, *claims: ClaimRef) -> Mapping[str, PrepareOutcome]:
+    async def prepare(self, *claims: ClaimRef, timeout_s: float = CALL_S) -> Mapping[str, PrepareOutcome]:
         """Call NodePrepareResources; returns the outcomes by UID. Raises CallError."""
-        return await self._call(await self._endpoint(), (await self._service()).prepare, claims, CALL_S)
+        return await self._call(await self._endpoint(), (await self._service()).prepare, claims, timeout_s)
+
+    async def prepare_with_unknown_field(self, claim: ClaimRef) -> Mapping[str, PrepareOutcome]:
+        """Call NodePrepareResources with a field that only later kubelets know. Raises CallError."""
+        method = (await self._service()).prepare
+        later = replace(method, encode_request=lambda claims: method.encode_request(claims) + _UNKNOWN_FIELD)
+        return await self._call(await self._endpoint(), later, (claim,), CALL_S)
+
+    async def watch_health(self) -> Sequence[DeviceHealth] | None:
+        """Return the first answer of NodeWatchResources; None: the driver does not offer it. Raises CallError."""
+        offered = (self.info or await self.get_info()).supported_versions
+        service = next((each for each in HEALTH_SERVICES if each.supported_version in offered), None)
+        if service is None:
+            return None
+        watch = service.watch
+        async with self._channel(await self._endpoint()) as channel:
+            stub: Any = channel.unary_stream(watch.path, request_serializer=watch.encode_request)
+            try:
+                async for answer in stub(None, timeout=HEALTH_S):
+                    return watch.decode_response(answer)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # kubelets take it for a driver without it, too
+                    return None
+                raise CallError(f"{watch.name}: {error.code().name}: {error.details()}") from error
+            except DecodeError as error:
+                raise CallError(f"{watch.name}: the answer is no such message: {error}") from error
+        raise CallError(f"{watch.name}: the stream has ended without an answer")
 
     async def unprepare(self, *claims: ClaimRef) -> Mapping[str, str]:
         """Call NodeUnprepareResources; returns the errors by UID. Raises CallError."""
@@ -175,10 +206,7 @@ class DriverUnderTest:
         self, path: Path, method: GrpcMethod[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
         """Make one call. Raises CallError with its gRPC status."""
-        if not is_socket(path):
-            raise CallError(f"{path} is no socket")
-        options = (("grpc.max_receive_message_length", _MOST_BYTES),)
-        async with grpc.aio.insecure_channel(f"unix:{path}", options=options) as channel:
+        async with self._channel(path) as channel:
             try:
                 return await call_unary(channel, method, request, timeout_s)
             except grpc.aio.AioRpcError as error:
@@ -187,6 +215,14 @@ class DriverUnderTest:
                 raise kind(f"{method.name}: {error.code().name}: {error.details()}") from error
             except DecodeError as error:
                 raise CallError(f"{method.name}: the answer is no such message: {error}") from error
+
+    @asynccontextmanager
+    async def _channel(self, path: Path) -> "AsyncIterator[grpc.aio.Channel]":
+        if not is_socket(path):
+            raise CallError(f"{path} is no socket")
+        options = (("grpc.max_receive_message_length", _MOST_BYTES),)
+        async with grpc.aio.insecure_channel(f"unix:{path}", options=options) as channel:
+            yield channel
 
 
 def are_complete(slices: Sequence[ResourceSlice]) -> bool:

@@ -22,17 +22,23 @@ def format_result(result: RowResult) -> str:
         lines += _indent("seen", result.seen) + _indent("do", row.remedy) + _indent("source", row.source)
     elif result.outcome is Outcome.SKIPPED:
         lines += _indent("why", result.seen)
+    elif result.outcome is Outcome.WAIVED:
+        lines += _indent("seen", result.seen) + _indent("waived", result.waiver)
+    elif result.waiver:
+        lines += _indent("waived", f"without need: {result.waiver}")
     return "\n".join(lines)
 
 
 def format_summary(driver: str, results: Sequence[RowResult]) -> str:
-    """Return the last line: how many rows passed, failed and were not tried."""
+    """Return the last line: how many rows passed, failed, were waived and were not tried."""
     counts = Counter(result.outcome for result in results)
     failed = Counter(result.row.level for result in results if result.outcome is Outcome.FAILED)
     parts = [f"{counts[Outcome.PASSED]} passed"]
     for level in Level:
         if failed[level]:
             parts.append(f"{failed[level]} failed that a driver {level} meet")
+    if counts[Outcome.WAIVED]:
+        parts.append(f"{counts[Outcome.WAIVED]} waived")
     if counts[Outcome.SKIPPED]:
         parts.append(f"{counts[Outcome.SKIPPED]} not tried")
     return f"{driver}: {', '.join(parts)}"
@@ -54,6 +60,7 @@ def build_document(driver: str, results: Iterable[RowResult]) -> JsonObject:
                 "outcome": str(result.outcome),
                 "tries": result.row.tries,
                 "seen": result.seen,
+                "waiver": result.waiver,
                 "remedy": result.row.remedy,
                 "source": result.row.source,
             }
@@ -63,14 +70,14 @@ def build_document(driver: str, results: Iterable[RowResult]) -> JsonObject:
 
 
 def build_junit(driver: str, results: Sequence[RowResult]) -> bytes:
-    """Return the results as one test suite in JUnit's XML; *should* rows that failed are failures, too."""
+    """Return the results as a test suite in JUnit's XML: failed *should* rows are failures, waived ones are skipped."""
     counts = Counter(result.outcome for result in results)
     suite = ET.Element(
         "testsuite",
         name=f"kerf sanity {driver}",
         tests=str(len(results)),
         failures=str(counts[Outcome.FAILED]),
-        skipped=str(counts[Outcome.SKIPPED]),
+        skipped=str(counts[Outcome.SKIPPED] + counts[Outcome.WAIVED]),
     )
     for result in results:
         row = result.row
@@ -81,6 +88,8 @@ def build_junit(driver: str, results: Sequence[RowResult]) -> bytes:
             failure.text = f"{seen}\ndo: {row.remedy}\nsource: {row.source}"
         elif result.outcome is Outcome.SKIPPED:
             ET.SubElement(case, "skipped", message=seen)
+        elif result.outcome is Outcome.WAIVED:
+            ET.SubElement(case, "skipped", message=f"waived: {to_one_line(result.waiver)}; seen: {seen}")
     document: bytes = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
     return document
 

@@ -1,16 +1,27 @@
 """Rows about a driver that ends and starts again: what was prepared stays, and is known."""
 
 import signal
+from contextlib import suppress
 from typing import Final
 
+import anyio
+import anyio.lowlevel
+
+from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.driver.sanity.driver_process import DriverProcess, ProcessError
-from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
+from kerf_dra.driver.sanity.driver_under_test import CallError, DriverUnderTest
 from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
 
 _GRACE_S: Final = 30.0
 """The time that a kubelet gives a pod that it ends (``terminationGracePeriodSeconds`` by default)."""
-_CYCLES: Final = 50
-"""Prepares with their unprepares, of which each may leave a descriptor."""
+_REST_S: Final = 2.0
+"""Seconds from the registration to a signal: a driver's start goes on after it, with lists of objects for example."""
+_CYCLES: Final = 1000
+"""Prepares with their unprepares, of which each may leave a descriptor: those of a node's day."""
+_CYCLES_S: Final = 60.0
+"""The time for them at most: a leak in each shows after a few."""
+_KILLS_AFTER_S: Final = (0.0, 0.002, 0.01, 0.03)
+"""Times into a prepare at which the driver is killed, beside the moment of its first change of a CDI folder."""
 _LEFT: Final = 10
 """Descriptors that a driver may have more afterwards: connections that it keeps."""
 
@@ -78,6 +89,7 @@ async def _list_names(driver: DriverUnderTest) -> set[str]:
 
 async def _check_end(driver: DriverUnderTest) -> str:
     process = _process_of(driver)
+    await anyio.sleep(_REST_S)
     try:
         await process.end(signal.SIGTERM, _GRACE_S)
         return ""
@@ -89,6 +101,7 @@ async def _check_end(driver: DriverUnderTest) -> str:
 
 async def _check_socket_removed(driver: DriverUnderTest) -> str:
     process = _process_of(driver)
+    await anyio.sleep(_REST_S)
     try:
         await process.end(signal.SIGTERM, _GRACE_S)
         is_there = driver.has_registration_socket
@@ -105,11 +118,50 @@ async def _check_descriptors(driver: DriverUnderTest) -> str:
         async with driver.prepared(claim):
             pass  # the first one opens what the driver keeps
         before = process.count_descriptors()
-        for _ in range(_CYCLES):
+        done, deadline = 0, anyio.current_time() + _CYCLES_S
+        while done < _CYCLES and anyio.current_time() < deadline:
             async with driver.prepared(claim):
-                pass
+                done += 1
         more = process.count_descriptors() - before
-    return f"{more} more files are open after {_CYCLES} claims" if more > _LEFT else ""
+    return f"{more} more files are open after {done} prepares" if more > _LEFT else ""
+
+
+async def _check_killed_in_prepare(driver: DriverUnderTest) -> str:
+    process = _process_of(driver)
+    async with driver.claims.allocated() as [claim]:
+        async with driver.prepared(claim):
+            pass  # a first one may write files that are of no claim
+        wanted = await driver.claims.read_allocation(claim)
+        for after_s in (None, *_KILLS_AFTER_S):
+            when = "at its first CDI file" if after_s is None else f"{after_s * 1000:g} ms after its begin"
+            async with anyio.create_task_group() as group:
+                group.start_soon(_prepare_until_killed, driver, claim)
+                await (_wait_file(driver) if after_s is None else anyio.sleep(after_s))
+                await process.kill()
+            await driver.start()
+            try:
+                async with driver.prepared(claim) as outcome:
+                    given = {request: (each.pool, each.device) for each in outcome.devices for request in each.requests}
+                    names = [name for each in outcome.devices for name in each.cdi_ids]
+                    missing = [name for name in names if name not in driver.load_cdi_catalog().devices]
+            except CallError as error:
+                return f"prepare, after the driver was killed in a prepare {when}: {error}"
+            if given != wanted or missing:
+                return f"prepare, after the driver was killed {when}: {given} of {wanted}, undefined {missing}"
+    return ""
+
+
+async def _prepare_until_killed(driver: DriverUnderTest, claim: ClaimRef) -> None:
+    with suppress(CallError):
+        await driver.prepare(claim)
+
+
+async def _wait_file(driver: DriverUnderTest) -> None:
+    """Wait for the first change of a CDI folder, for a second at most."""
+    before = driver.read_cdi_files()
+    with anyio.move_on_after(1.0):
+        while driver.read_cdi_files() == before:
+            await anyio.lowlevel.checkpoint()
 
 
 ROWS: Final = (
@@ -164,9 +216,17 @@ ROWS: Final = (
     Row(
         id="RESTART-7",
         level=Level.SHOULD,
-        tries=f"the driver's open files after {_CYCLES} prepares with their unprepares",
+        tries=f"the driver's open files after {_CYCLES:,} prepares, or those of {_CYCLES_S:g} s, with their unprepares",
         source="getrlimit(2) RLIMIT_NOFILE",
         remedy="close what is opened for a claim",
         check=_check_descriptors,
+    ),
+    Row(
+        id="RESTART-8",
+        level=Level.MUST,
+        tries="prepare of a claim in whose prepare the driver was killed, at several moments",
+        source="KEP-4381: a kubelet calls again until it succeeds",
+        remedy="finish or undo at the start what was begun, and expect files that are there already",
+        check=_check_killed_in_prepare,
     ),
 )

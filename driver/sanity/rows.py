@@ -26,6 +26,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     """It could not be tried with this driver; the reason is what was seen."""
+    WAIVED = "waived"
+    """It failed, and the user has waived it, with a reason."""
 
 
 class NotTriedError(Exception):
@@ -59,3 +61,5 @@ class RowResult:
     outcome: Outcome
     seen: str = ""
     """What was seen that is wrong, or why the row was not tried."""
+    waiver: str = ""
+    """The reason why the user accepts that this driver does not meet the row; empty: it is not waived."""

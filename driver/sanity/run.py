@@ -1,12 +1,21 @@
 """Runs rows on a driver, one after the other, after what an earlier run has left is gone."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import anyio
 
 from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
-from kerf_dra.driver.sanity import call_rows, cdi_rows, registration_rows, restart_rows, slice_rows
+from kerf_dra.driver.sanity import (
+    call_order_rows,
+    call_rows,
+    cdi_rows,
+    health_rows,
+    registration_rows,
+    restart_rows,
+    slice_rows,
+)
 from kerf_dra.driver.sanity.allocated_claims import NoDeviceError
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
 from kerf_dra.driver.sanity.rows import NotTriedError, Outcome, Row, RowResult
@@ -15,7 +24,9 @@ ROWS: Final[tuple[Row, ...]] = (
     *registration_rows.ROWS,
     *slice_rows.ROWS,
     *call_rows.ROWS,
+    *call_order_rows.ROWS,
     *cdi_rows.ROWS,
+    *health_rows.ROWS,
     *restart_rows.ROWS,
 )
 """All rows, in the order in which they are run."""
@@ -25,12 +36,34 @@ ROW_S: Final = 240.0
 
 def select_rows(ids: Collection[str]) -> Sequence[Row]:
     """Return the rows with these ids, or all if there are none. Raises InvalidDocumentError for an unknown id."""
+    _check_ids("--row", ids)
+    return [row for row in ROWS if not ids or row.id in ids]
+
+
+def read_waivers(texts: Sequence[str]) -> Mapping[str, str]:
+    """Return the reasons of waivers ``ID=REASON`` by id. Raises InvalidDocumentError for one without a reason, or with
+    an unknown id.
+    """
+    pairs = [text.partition("=")[::2] for text in texts]
+    if problems := [Problem("", f"{id_} has no reason: ID=REASON") for id_, reason in pairs if not reason.strip()]:
+        raise InvalidDocumentError("--waive", problems)
+    _check_ids("--waive", [id_ for id_, _ in pairs])
+    return {id_: reason.strip() for id_, reason in pairs}
+
+
+def waive(result: RowResult, waivers: Mapping[str, str]) -> RowResult:
+    """Return a row's result with the reason why the user has waived it; one that failed is then waived."""
+    reason = waivers.get(result.row.id, "")
+    outcome = Outcome.WAIVED if reason and result.outcome is Outcome.FAILED else result.outcome
+    return replace(result, outcome=outcome, waiver=reason)
+
+
+def _check_ids(option: str, ids: Collection[str]) -> None:
     known = {row.id for row in ROWS}
     unknown = [id_ for id_ in ids if id_ not in known]
     if unknown:
         problems = [Problem("", f"there is no row {id_}; rows are {', '.join(sorted(known))}") for id_ in unknown]
-        raise InvalidDocumentError("--row", problems)
-    return [row for row in ROWS if not ids or row.id in ids]
+        raise InvalidDocumentError(option, problems)
 
 
 async def run_rows(driver: DriverUnderTest, rows: Sequence[Row]) -> AsyncIterator[RowResult]:

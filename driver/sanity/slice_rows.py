@@ -1,13 +1,20 @@
 """Rows about what the driver publishes: ResourceSlices (KEP-4381)."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+import anyio
+
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
+from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest, are_complete
 from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
 
 _TYPES: Final = "resource.k8s.io/v1 types.go"
+_BACK_S: Final = 60.0
+"""The longest time until deleted slices are back: drivers look at what was deleted at once, or in intervals."""
+_POLL_S: Final = 0.1
+"""Seconds between two looks at the slices."""
 _MOST_COUNTER_SETS: Final = 8
 """Counter sets in one slice (ResourceSliceMaxCounterSets of 1.36 and later)."""
 
@@ -73,6 +80,28 @@ async def _check_owner(driver: DriverUnderTest) -> str:
     return ""
 
 
+async def _check_back(driver: DriverUnderTest) -> str:
+    before = _name_devices(await _list(driver))
+    await driver.claims.delete_slices()
+    with anyio.move_on_after(_BACK_S):
+        while not are_complete(await driver.claims.list_slices()):  # noqa: ASYNC110  (the API server is asked)
+            await anyio.sleep(_POLL_S)
+    try:
+        after = _name_devices(await _list(driver))
+    except NotTriedError:
+        return f"no slice is back {_BACK_S:g} s after a kubelet deleted them"
+    missing = sorted(before - after)
+    return (
+        f"devices are not back {_BACK_S:g} s after a kubelet deleted the slices: {', '.join(missing)}"
+        if missing
+        else ""
+    )
+
+
+def _name_devices(pools: Mapping[str, Sequence[ResourceSlice]]) -> set[str]:
+    return {f"{name}/{device.name}" for name, slices in pools.items() for one in slices for device in one.spec.devices}
+
+
 ROWS: Final = (
     Row(
         id="SLICE-1",
@@ -113,5 +142,13 @@ ROWS: Final = (
         source="k8s.io/dynamic-resource-allocation resourceslice: Owner",
         remedy="have the Node own them, so that they go when it does",
         check=_check_owner,
+    ),
+    Row(
+        id="SLICE-6",
+        level=Level.MUST,
+        tries="the slices after a kubelet has deleted them, as each does at its start",
+        source="pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go: wipeResourceSlices",
+        remedy="watch the driver's own slices, and write those again that are missing",
+        check=_check_back,
     ),
 )

@@ -41,6 +41,16 @@ async def test_the_exit_code_says_whether_a_driver_meets_what_every_driver_must(
     assert done.stdout.decode().splitlines()[-1] == f"{DRIVER}: {last}"
 
 
+async def test_a_waived_row_does_not_fail_a_run() -> None:
+    async with toy_driver("UNPREPARE-1") as (toy, _):
+        done = await kerf_sanity(toy, "--row=UNPREPARE-1", "--waive=UNPREPARE-1=fixed in the next release")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().splitlines()[-2:] == [
+        "        waived: fixed in the next release",
+        f"{DRIVER}: 0 passed, 1 waived",
+    ]
+
+
 async def test_results_are_written_for_programs(tmp_path: Path) -> None:
     async with toy_driver() as (toy, _):
         done = await kerf_sanity(toy, "--row=REG-1", "--output=json", f"--junit={tmp_path / 'junit.xml'}")
@@ -52,6 +62,8 @@ async def test_results_are_written_for_programs(tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         (("--row=REG-99",), 2, "there is no row REG-99"),
+        (("--waive=REG-99=late",), 2, "there is no row REG-99"),
+        (("--waive=REG-1",), 2, "REG-1 has no reason: ID=REASON"),
         (("--registration-socket=/nowhere", "--row=REG-1"), 1, "/nowhere is no socket"),
     ],
 )

@@ -7,10 +7,11 @@ import pytest
 
 from kerf_dra.driver.sanity.report import build_document, build_junit, format_result, format_summary, has_failed
 from kerf_dra.driver.sanity.rows import Level, Outcome, Row, RowResult
-from kerf_dra.driver.sanity.run import ROWS
+from kerf_dra.driver.sanity.run import ROWS, waive
 
 MUST = next(row for row in ROWS if row.level is Level.MUST)
 MAY = next(row for row in ROWS if row.level is Level.MAY)
+WAIVED = waive(RowResult(MUST, Outcome.FAILED, "late"), {MUST.id: "vendor ticket 7"})
 RESULTS = (
     RowResult(MUST, Outcome.FAILED, "it answers\x1b[2J <nothing> & more"),
     RowResult(MAY, Outcome.FAILED, "late"),
@@ -76,3 +77,23 @@ def test_junit_has_failures_and_skipped_rows_and_is_xml_whatever_a_driver_answer
     failure = suite.find("./testcase/failure")
     assert failure is not None
     assert "<nothing> & more" in (failure.get("message") or "")
+
+
+def test_a_waived_row_fails_no_run_and_every_report_has_the_reason() -> None:
+    assert not has_failed([WAIVED])
+    assert format_summary("toy.example.com", [WAIVED]) == "toy.example.com: 0 passed, 1 waived"
+    assert [line.split() for line in format_result(WAIVED).splitlines()[-2:]] == [
+        ["seen:", "late"],
+        ["waived:", "vendor", "ticket", "7"],
+    ]
+    [row] = build_document("toy.example.com", [WAIVED])["rows"]
+    assert (row["outcome"], row["seen"], row["waiver"]) == ("waived", "late", "vendor ticket 7")
+    skipped = ET.fromstring(build_junit("toy.example.com", [WAIVED])).find("./testcase/skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "waived: vendor ticket 7; seen: late"
+
+
+def test_a_waiver_of_a_row_that_is_met_is_named_and_of_others_nothing_is_said() -> None:
+    met = RowResult(MUST, Outcome.PASSED)
+    assert "waived: without need: vendor ticket 7" in format_result(waive(met, {MUST.id: "vendor ticket 7"}))
+    assert waive(met, {MAY.id: "vendor ticket 7"}) == met

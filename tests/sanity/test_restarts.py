@@ -61,6 +61,12 @@ async def test_a_driver_that_keeps_what_it_has_prepared_meets_every_row_about_re
     ]
 
 
+@pytest.fixture(autouse=True)
+def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restart_rows, "_CYCLES", 50)
+    monkeypatch.setattr(restart_rows, "_REST_S", 0.0)
+
+
 @pytest.mark.parametrize("fault", IDS)
 async def test_a_driver_that_fails_at_a_restart_is_caught_by_its_row(
     fault: str, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,7 @@ from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.local.apiserver import ApiServer
-from kerf_dra.driver.sanity import restart_rows
+from kerf_dra.driver.sanity import call_order_rows, restart_rows, slice_rows
 from kerf_dra.driver.sanity.allocated_claims import LABEL, AllocatedClaims
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
 from kerf_dra.driver.sanity.rows import Outcome, RowResult
@@ -56,7 +56,11 @@ async def test_a_driver_that_works_meets_every_row_that_can_be_tried_without_its
 
 
 @pytest.mark.parametrize("fault", [row.id for row in ROWS if row not in restart_rows.ROWS])
-async def test_a_faulty_driver_is_caught_by_its_row_and_by_no_other(fault: str) -> None:
+async def test_a_faulty_driver_is_caught_by_its_row_and_by_no_other(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slice_rows, "_BACK_S", 2.0)
+    monkeypatch.setattr(call_order_rows, "_AGAIN_S", 1.0)
     results = await run(fault)
     assert [(result.row.id, result.seen != "") for result in results if result.outcome is Outcome.FAILED] == [
         (fault, True)

@@ -1,19 +1,22 @@
 """A DRA driver of two devices that does what a kubelet needs, or has one fault, named by the row that it breaks."""
 
+import dataclasses
 import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 import msgspec
 from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import NODES
-from kerf_dra.api.dra.registry import DRA_SERVICES
+from kerf_dra.api.dra.health import DeviceHealth, Health
+from kerf_dra.api.dra.registry import DRA_SERVICES, HEALTH_SERVICES
+from kerf_dra.api.grpc_method import GrpcMethod
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ClaimRef
@@ -21,12 +24,17 @@ from kerf_dra.api.model.prepared import PrepareOutcome, ReportedDevice
 from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
 from kerf_dra.driver.kube.discovery import ApiFeatures
 from kerf_dra.driver.kube.http.client import Client
-from kerf_dra.driver.kubeletplugin.grpc.server import serving_at, unary
+from kerf_dra.driver.kubeletplugin.grpc.server import serving_at, stream, unary
 
 DRIVER: Final = "toy.example.com"
 NODE: Final = "node-1"
 DEVICES: Final = ("toy-0", "toy-1")
+Prepare: TypeAlias = GrpcMethod[Sequence[ClaimRef], Mapping[str, PrepareOutcome]]
 _VERSIONS: Final = tuple(service.supported_version for service in DRA_SERVICES)
+_HEALTH: Final = HEALTH_SERVICES[0]
+_SLOW: Final = {"PREPARE-10", "UNPREPARE-6"}
+"""Faults that show in the middle of a prepare."""
+_POLL_S: Final = 0.05
 
 
 @dataclass
@@ -45,6 +53,11 @@ class ToyDriver:
     """The claims that an earlier process has prepared."""
     _released: set[str] = field(default_factory=set)
     _busy: set[str] = field(default_factory=set)
+    _stuck: set[str] = field(default_factory=set)
+    _names: dict[str, str] = field(default_factory=dict)
+    """The names of claims by UID."""
+    _former: dict[str, PrepareOutcome] = field(default_factory=dict)
+    """Everything that was ever prepared, by claim UID."""
     _registrations: int = 0
 
     @property
@@ -60,18 +73,32 @@ class ToyDriver:
         """It is registered and has published its devices inside."""
         self.cdi_folder.mkdir(exist_ok=True)
         self._restore()
-        node = await self.client.get(NODES, NODE)
-        for document in self._slices(node.metadata.uid):
-            await self.client.apply(self.api.resource.resource_slices, document, field_manager="toy")
-        service = dict(unary(row.prepare, self._prepare_all) for row in DRA_SERVICES)
+        await self._publish()
+        service = dict(unary(self._strictly(row.prepare), self._prepare_all) for row in DRA_SERVICES)
         service |= dict(unary(row.unprepare, self._unprepare_all) for row in DRA_SERVICES)
+        service |= dict([stream(_HEALTH.watch, self._watch_health)])
         registration = dict([unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._notify)])
         async with AsyncExitStack() as stack:
             for path, handlers in ((self.root / "dra.sock", service), (self.registration_socket, registration)):
                 await stack.enter_async_context(serving_at(path, handlers, grace_s=0))
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            tasks.start_soon(self._keep_published)
             yield
+            tasks.cancel_scope.cancel()
 
     # What it publishes
+
+    async def _publish(self) -> None:
+        node = await self.client.get(NODES, NODE)
+        for document in self._slices(node.metadata.uid):
+            await self.client.apply(self.api.resource.resource_slices, document, field_manager="toy")
+
+    async def _keep_published(self) -> None:
+        while self.fault != "SLICE-6":
+            await anyio.sleep(_POLL_S)
+            there = {one.metadata.name for one in (await self.client.list(self.api.resource.resource_slices)).items}
+            if not {document["metadata"]["name"] for document in self._slices("")} <= there:
+                await self._publish()
 
     def _slices(self, node_uid: str) -> Sequence[JsonObject]:
         if self.fault == "SLICE-1":
@@ -104,11 +131,12 @@ class ToyDriver:
     async def _get_info(self, _: None) -> PluginInfo:
         socket = self.root / "dra.sock"
         versions = {"REG-3": (*_VERSIONS, _VERSIONS[-1]), "REG-4": tuple(reversed(_VERSIONS))}
+        services = (*versions.get(self.fault, _VERSIONS), _HEALTH.supported_version)
         return PluginInfo(
             type="CSIPlugin" if self.fault == "REG-1" else "DRAPlugin",
             name=DRIVER,
             endpoint=os.path.relpath(socket) if self.fault == "REG-2" else str(socket),
-            supported_versions=versions.get(self.fault, _VERSIONS),
+            supported_versions=services,
         )
 
     async def _notify(self, _: RegistrationStatus) -> None:
@@ -116,21 +144,47 @@ class ToyDriver:
         if self.fault == "REG-5" and self._registrations > 1:
             raise RuntimeError("it is registered")
 
+    async def _watch_health(self, _: None) -> AsyncIterator[Sequence[DeviceHealth]]:
+        pool = "wrong" if self.fault == "HEALTH-1" else NODE
+        yield [DeviceHealth(pool=pool, device=name, health=Health.HEALTHY, checked_at_s=1) for name in DEVICES[:1]]
+        await anyio.sleep_forever()
+
     # Its claims
+
+    def _strictly(self, method: Prepare) -> Prepare:
+        """Return the method, which refuses fields that it does not know."""
+
+        def decode(data: bytes) -> Sequence[ClaimRef]:
+            claims = method.decode_request(data)
+            if method.encode_request(claims) != data:
+                raise ValueError("unknown field")
+            return claims
+
+        return dataclasses.replace(method, decode_request=decode) if self.fault == "PREPARE-9" else method
 
     async def _prepare_all(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:
         self.calls += [f"prepare {claim.uid}" for claim in claims]
         outcomes = {claim.uid: await self._prepare(claim, len(claims)) for claim in claims}
         if self.fault == "PREPARE-7" and any(outcome.error for outcome in outcomes.values()):
             return {uid: PrepareOutcome(error="another claim failed") for uid in outcomes}
+        if self.fault == "PREPARE-12" and not any(outcome.error for outcome in outcomes.values()):
+            return dict([*outcomes.items()][:1])
         return outcomes
 
     async def _prepare(self, ref: ClaimRef, together: int) -> PrepareOutcome:
         if ref.uid in self._busy and self.fault == "PREPARE-3":
             return PrepareOutcome(error="another call for the claim is in progress")
+        if ref.uid in self._stuck and self.fault == "PREPARE-10":
+            return PrepareOutcome(error="an earlier call for the claim has not ended")
         self._busy.add(ref.uid)
         try:
+            if self.fault in _SLOW:
+                for _ in range(10):
+                    await self._find(ref)
             return await self._prepare_alone(ref, together)
+        except anyio.get_cancelled_exc_class():
+            self._stuck.add(ref.uid)
+            raise
         finally:
             self._busy.discard(ref.uid)
 
@@ -147,6 +201,8 @@ class ToyDriver:
             return PrepareOutcome() if self.fault == "PREPARE-5" else PrepareOutcome(error=f"{ref} has no devices")
         if ref.uid in self._released and self.fault == "PREPARE-8":
             return PrepareOutcome(error=f"claim {ref} was unprepared")
+        if self.fault == "RESTART-8" and self._cdi_file(ref.uid).exists():
+            return PrepareOutcome(error=f"{self._cdi_file(ref.uid)} exists")
         outcome = PrepareOutcome(
             devices=tuple(
                 ReportedDevice(
@@ -157,10 +213,17 @@ class ToyDriver:
                     cdi_ids=("toy" if self.fault == "CDI-1" else f"{DRIVER}/toy=claim-{ref.uid}",),
                 )
                 for result in claim.status.allocation.devices.results
+                if result.driver == DRIVER or self.fault == "PREPARE-13"
             )
         )
+        if self.fault == "PREPARE-14":
+            outcome = self._former.setdefault(ref.uid, outcome)
         self._write_cdi(ref.uid)
+        if self.fault == "RESTART-8":
+            for _ in range(10):
+                await self._find(ref)
         self.prepared[ref.uid] = outcome
+        self._names[ref.uid] = ref.name
         self._save()
         if self.fault == "RESTART-7":
             os.open(os.devnull, os.O_RDONLY)
@@ -171,7 +234,14 @@ class ToyDriver:
         return {claim.uid: await self._unprepare(claim) for claim in claims}
 
     async def _unprepare(self, ref: ClaimRef) -> str:
+        if self.fault == "UNPREPARE-6":
+            self._stuck |= self._busy & {ref.uid}
+            if ref.uid in self._stuck:
+                return f"claim {ref} was unprepared while it was being prepared"
         is_there = await self._find(ref) is not None
+        if self.fault == "PREPARE-11":
+            for uid in [uid for uid in self.prepared if self._names.get(uid) == ref.name]:
+                self._remove_cdi(uid)
         if ref.uid not in self.prepared:
             if self.fault == "UNPREPARE-1" and not is_there and ref.uid not in self._released:
                 return f"claim {ref} is not known"
@@ -190,7 +260,8 @@ class ToyDriver:
         del self.prepared[ref.uid]
         self._save()
         self._released.add(ref.uid)
-        self._remove_cdi(ref.uid)
+        for uid in [ref.uid, *(self.prepared if self.fault == "UNPREPARE-5" else ())]:
+            self._remove_cdi(uid)
         return ""
 
     async def _find(self, ref: ClaimRef) -> ResourceClaim | None:
@@ -204,7 +275,9 @@ class ToyDriver:
         return self.root / "prepared.json"
 
     def _save(self) -> None:
-        self._records.write_bytes(msgspec.json.encode(self.prepared))
+        new = self._records.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode(self.prepared))
+        new.replace(self._records)
 
     def _restore(self) -> None:
         if self._records.exists():
@@ -218,15 +291,24 @@ class ToyDriver:
 
     def _write_cdi(self, uid: str) -> None:
         device = {"name": f"claim-{uid}", "containerEdits": {"env": ["TOY=1"]}}
-        spec = {"cdiVersion": "0.3.0", "kind": f"{DRIVER}/toy", "devices": [device]}
+        spec = {
+            "cdiVersion": "0.7.0" if self.fault == "CDI-6" else "0.3.0",
+            "kind": f"{DRIVER}/toy",
+            "devices": [device],
+        }
         if self.fault != "CDI-2":
-            self._cdi_file(uid).write_text(json.dumps(spec))
+            self._write(self._cdi_file(uid), spec)
         if self.fault == "CDI-3":
-            (self.cdi_folder / "toy-extra.json").write_text(json.dumps({**spec, "kind": "no kind"}))
+            self._write(self.cdi_folder / "toy-extra.json", {**spec, "kind": "no kind"})
+
+    def _write(self, path: Path, spec: JsonObject) -> None:
+        new = path if self.fault == "CDI-7" else path.with_suffix(".new")
+        new.write_text(json.dumps(spec))
+        new.replace(path)
 
     def _remove_cdi(self, uid: str) -> None:
         if self.fault == "CDI-5":
-            for path in self.cdi_folder.iterdir():
+            for path in {*self.cdi_folder.iterdir()} - {self._cdi_file(each) for each in self.prepared if each != uid}:
                 path.unlink()
         elif self.fault != "CDI-4":
             self._cdi_file(uid).unlink(missing_ok=True)

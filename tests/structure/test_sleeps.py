@@ -54,6 +54,7 @@ POLLS: Final = {
     "oracle/kubelet_dra/node.py": "a kubelet calls again until the plugin, a process, is there",
     "oracle/nvidia_driver/drivers.py": "drivers are processes that register by a file and publish to an API server",
     "oracle/sanity/test_peers.py": "the same",
+    "sanity/toy_driver.py": "the API server is asked whether the slices are there",
     "tools/mutants/test_processes.py": "processes are asked whether they have ended",
     "tools/mutants/processes.py": "processes are asked whether they have ended",
     "tools/mutants/trials.py": "processes are asked whether they have ended",

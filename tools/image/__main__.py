@@ -14,7 +14,12 @@ from tools.image.layers import OWN, ImageBuildError, build_layers
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.image", description=__doc__)
     parser.add_argument("archive", nargs="?", type=Path, default=Path("dist/kerf-image.tar"), help="(%(default)s)")
-    parser.add_argument("--name", default=description.NAME, help="what runtimes call the image (%(default)s)")
+    parser.add_argument("--name", help=f"what runtimes call the image ({description.NAME})")
+    parser.add_argument(
+        "--sanity",
+        action="store_true",
+        help=f"make {description.SANITY}, whose program is `kerf sanity`, and whose user is root",
+    )
     parser.add_argument(
         "--without-cdi-hook",
         action="store_true",
@@ -33,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     parsed.archive.parent.mkdir(parents=True, exist_ok=True)
-    write_archive(parsed.name, parsed.archive, layers, description.configuration())
+    name = parsed.name or (description.SANITY if parsed.sanity else description.NAME)
+    write_archive(name, parsed.archive, layers, description.configuration(is_sanity=parsed.sanity))
     print(parsed.archive)
     return 0
 

@@ -39,16 +39,22 @@ USER: Final = 65532
 """The controller's user: the number that images without a shell commonly have for nobody in particular. The kubelet's
 folders belong to root, so the plugin's pod says ``runAsUser: 0``."""
 ENTRY_POINT: Final = (f"/{PROGRAM}",)
+SANITY: Final = "localhost/kerf-sanity:0.1.0"
+"""The name of the image whose program is ``kerf sanity``."""
 PROGRAM_SOURCE: Final = "deploy/image/kerf"
 ARCHITECTURES: Final[Mapping[str, str]] = {"x86_64": "amd64", "aarch64": "arm64"}
 """The names of OCI and Debian by the kernel's."""
 
 
-def configuration() -> Mapping[str, Any]:
-    """Return the image's configuration for containers (``config`` of OCI's image configuration)."""
+def configuration(*, is_sanity: bool = False) -> Mapping[str, Any]:
+    """Return the image's configuration for containers (``config`` of OCI's image configuration).
+
+    ``is_sanity``: its program is ``kerf sanity``, and its user root, to whom the sockets of drivers belong.
+    """
+    user = 0 if is_sanity else USER
     return {
-        "Entrypoint": [*ENTRY_POINT],
-        "User": f"{USER}:{USER}",
+        "Entrypoint": [*ENTRY_POINT, *(["sanity"] if is_sanity else ())],
+        "User": f"{user}:{user}",
         "WorkingDir": "/",
         "Env": ["PATH=/usr/bin"],
         "Labels": {

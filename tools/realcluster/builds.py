@@ -7,6 +7,7 @@ Go's own checksums (``go.sum``, and the checksum database for containerd) say th
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ _KUEUE: Final = "sigs.k8s.io/kueue"
 _KUEUE_MODULES: Final = "kueue.mod"
 """Its sums are Kueue's own ``go.sum``: the checksum database does not know all of the modules that Kueue requires."""
 _EXAMPLE_DRIVER: Final = "sigs.k8s.io/dra-example-driver"
+_TEST_DRIVER: Final = "k8s.io/kubernetes/test/e2e/dra/test-driver"
 _NVIDIA_DRIVER: Final = "sigs.k8s.io/dra-driver-nvidia-gpu"
 _NVIDIA_DRIVER_MODULES: Final = "dra-driver-nvidia-gpu.mod"
 """Its own ``go.mod`` names a pre-release of Kubernetes, and a tag of go-nvfm, that the module proxy does not have."""
@@ -143,6 +145,25 @@ def build_example_driver() -> Path:
             common = ["-C", str(sources), "-v", "-trimpath", "-mod=readonly", "-ldflags=-s -w"]
             command = ["build", *common, "-o", str(folder / program.name), "./cmd/dra-example-kubeletplugin"]
             _run(f"building dra-example-driver {EXAMPLE_DRIVER} ({_COLD_EXAMPLE_DRIVER})", command, _environment())
+    return program
+
+
+def build_test_driver() -> Path:
+    """Return the DRA driver of the newest release's own end-to-end tests, unmodified, built if needed.
+
+    It imports a module more than the programs of a cluster, for which Go asks the checksum database. Raises BuildError
+    when a Go command fails.
+    """
+    modules = SOURCES / NEWEST.module_file
+    key = _key([_go_version(), modules.read_text(), modules.with_suffix(".sum").read_text()])
+    program = cache() / f"dra-test-driver-{NEWEST.release}-{key}" / "test-driver"
+    if not program.exists():
+        with _create_atomically(program.parent) as folder:
+            for file in (modules, modules.with_suffix(".sum")):
+                shutil.copy(file, folder)
+            common = ["-v", "-trimpath", "-mod=mod", f"-modfile={folder / modules.name}", "-ldflags=-s -w"]
+            command = ["build", *common, "-o", str(folder / program.name), _TEST_DRIVER]
+            _run(f"building the test driver of {NEWEST.release} ({_COLD_PART})", command, _environment())
     return program
 
 

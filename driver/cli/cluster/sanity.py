@@ -1,6 +1,6 @@
 """``kerf sanity``: tests the kubelet plugin of any DRA driver at its sockets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -49,6 +49,13 @@ class _Place(NamedTuple):
 )
 @option("-n", "--namespace", default="default", show_default=True, help="Namespace of the claims that are made.")
 @option("--row", "row_ids", multiple=True, metavar="ID", help="Run this row only. Repeatable.")
+@option(
+    "--waive",
+    "waivers",
+    multiple=True,
+    metavar="ID=REASON",
+    help="A row that this driver need not meet, and why, which the report has. Repeatable.",
+)
 @option("--junit", type=_PATH, help="Write the results here, too, in JUnit's XML.")
 @output_option
 @click.argument("driver_command", nargs=-1, metavar="[-- COMMAND...]")
@@ -62,6 +69,7 @@ def command(
     cdi_folders: Sequence[Path],
     namespace: str,
     row_ids: Sequence[str],
+    waivers: Sequence[str],
     junit: Path | None,
     output: OutputFormat,
     driver_command: Sequence[str],
@@ -73,13 +81,14 @@ def command(
     free devices, prepared, unprepared and deleted; nothing else is changed. No kubelet should serve this driver on the
     node meanwhile, and the user may write the status of claims and DeviceClasses.
 
-    Exit codes: 0 every row that a driver must meet passed, 1 one failed, 2 bad input, 3 the cluster cannot be used.
+    Exit codes: 0 every row that a driver must meet passed or is waived, 1 one failed, 2 bad input, 3 the cluster
+    cannot be used.
     """
-    from kerf_dra.driver.sanity.run import select_rows  # the allocator and gRPC are not needed for --help
+    from kerf_dra.driver.sanity.run import read_waivers, select_rows  # the allocator is not needed for --help
 
-    rows = select_rows(row_ids)
+    rows, reasons = select_rows(row_ids), read_waivers(waivers)
     place = _Place(driver, node, registration_socket, tuple(cdi_folders), namespace, tuple(driver_command))
-    results = event_loop.run(_run, kubeconfig, context, place, rows, output == "text")
+    results = event_loop.run(_run, kubeconfig, context, place, rows, reasons, output == "text")
     if junit is not None:
         junit.write_bytes(build_junit(driver, results))
     if output == "text":
@@ -90,7 +99,12 @@ def command(
 
 
 async def _run(
-    kubeconfig: Path | None, context: str | None, place: _Place, rows: Sequence[Row], prints: bool
+    kubeconfig: Path | None,
+    context: str | None,
+    place: _Place,
+    rows: Sequence[Row],
+    waivers: Mapping[str, str],
+    prints: bool,
 ) -> Sequence[RowResult]:
     """Run the rows, and print each result at once where text is asked for."""
     from kerf_dra.driver.kube.discovery import discover
@@ -99,7 +113,7 @@ async def _run(
     from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
     from kerf_dra.driver.sanity.driver_process import DriverProcess
     from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
-    from kerf_dra.driver.sanity.run import run_rows
+    from kerf_dra.driver.sanity.run import run_rows, waive
 
     results = []
     async with Client(await load_access(kubeconfig, context), user_agent="kerf-sanity") as client:
@@ -108,7 +122,7 @@ async def _run(
         process = DriverProcess(place.command) if place.command else None
         subject = DriverUnderTest(place.registration_socket, place.cdi_folders, claims, process)
         async for result in run_rows(subject, rows):
-            results.append(result)
+            results.append(waive(result, waivers))
             if prints:
-                print_text(format_result(result))
+                print_text(format_result(results[-1]))
     return results

@@ -1,21 +1,25 @@
 """``kerf sanity`` on drivers of others, unmodified, and on Kerf's: what each does not meet is in a table.
 
-The example of Kubernetes and NVIDIA's driver run as processes, on an embedded API server and stand-in hardware.
+The drivers of Kubernetes and NVIDIA's run as processes, on an embedded API server and stand-in hardware.
 """
 
 import json
 import os
+import sys
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import pytest
+from acme_npu import NPU
 
 from kerf_dra.api.core.v1 import NODES, Node
 from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
@@ -27,11 +31,13 @@ from kerf_dra.driver.sanity.rows import Outcome
 from kerf_dra.driver.sanity.run import ROWS, run_rows
 from tests.kubeletplugin.harness import short_directory
 from tests.oracle.nvidia_driver.drivers import Driver, two_drivers
-from tools.realcluster.builds import build_example_driver, build_nvidia_driver
+from tests.testing.installed_example import install
+from tools.realcluster.builds import build_example_driver, build_nvidia_driver, build_test_driver
 
 pytestmark = pytest.mark.oracle
 
 EXAMPLE: Final = "gpu.example.com"
+TEST_DRIVER: Final = "test-driver.cdi.k8s.io"
 NODE: Final = "node-1"
 MODEL: Final = "h100-80gb-sxm"
 TABLE: Final = Path(__file__).with_name("peers.toml")
@@ -54,31 +60,94 @@ async def wait_socket(folder: Path, driver: str) -> Path:
 
 
 @asynccontextmanager
-async def example(root: Path) -> AsyncIterator[DriverUnderTest]:
-    """The example driver of Kubernetes, with two devices."""
-    program = build_example_driver()
+async def one_driver(
+    root: Path, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> AsyncIterator[DriverUnderTest]:
+    """A driver that ``command`` starts, on a node of its own, below ``root``."""
     server = ApiServer()
     async with anyio.create_task_group() as tasks:
         await tasks.start(server.serve)
         (root / "kubeconfig").write_text(json.dumps(server.kubeconfig()))
-        for name in ("cdi", "kubelet/plugins_registry", "kubelet/plugins"):
-            (root / name).mkdir(parents=True)
+        for folder in ("cdi", "kubelet/device-plugins", "kubelet/plugins_registry", f"kubelet/plugins/{name}"):
+            (root / folder).mkdir(parents=True)
         async with Client(Access(server=server.url), user_agent="kerf-oracle/1") as client:
             await client.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
-            options = {
-                "--node-name": NODE,
-                "--driver-name": EXAMPLE,
-                "--kubeconfig": root / "kubeconfig",
-                "--cdi-root": root / "cdi",
-                "--num-devices": 2,
-                "--kubelet-registrar-directory-path": root / "kubelet/plugins_registry",
-                "--kubelet-plugins-directory-path": root / "kubelet/plugins",
-            }
-            command = [str(program), *(f"{option}={value}" for option, value in options.items())]
-            claims = AllocatedClaims(client, await discover(client), driver=EXAMPLE, node=NODE, namespace="default")
-            socket = root / f"kubelet/plugins_registry/{EXAMPLE}-reg.sock"
-            yield DriverUnderTest(socket, [root / "cdi"], claims, DriverProcess(command))
+            claims = AllocatedClaims(client, await discover(client), driver=name, node=NODE, namespace="default")
+            variables = [f"{key}={value}" for key, value in (environment or {}).items()]
+            process = DriverProcess(["env", *variables, *command])
+            yield DriverUnderTest(root / f"kubelet/plugins_registry/{name}-reg.sock", [root / "cdi"], claims, process)
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def example(root: Path) -> AsyncIterator[DriverUnderTest]:
+    """The example driver of Kubernetes, with two devices."""
+    options = {
+        "--node-name": NODE,
+        "--driver-name": EXAMPLE,
+        "--kubeconfig": root / "kubeconfig",
+        "--cdi-root": root / "cdi",
+        "--num-devices": 2,
+        "--kubelet-registrar-directory-path": root / "kubelet/plugins_registry",
+        "--kubelet-plugins-directory-path": root / "kubelet/plugins",
+    }
+    command = [str(build_example_driver()), *(f"{option}={value}" for option, value in options.items())]
+    async with one_driver(root, EXAMPLE, command) as driver:
+        yield driver
+
+
+@asynccontextmanager
+async def kubernetes(root: Path) -> AsyncIterator[DriverUnderTest]:
+    """The driver of Kubernetes' own end-to-end tests, with its four devices."""
+    options = {
+        "--node-name": NODE,
+        "--drivername": TEST_DRIVER,
+        "--kubeconfig": root / "kubeconfig",
+        "--cdi-dir": root / "cdi",
+        "--plugin-registration-path": root / "kubelet/plugins_registry",
+        "--datadir": root / "kubelet/plugins",
+    }
+    command = [str(build_test_driver()), "kubelet-plugin", *(f"{option}={value}" for option, value in options.items())]
+    async with one_driver(root, TEST_DRIVER, command) as driver:
+        yield driver
+
+
+def of_kerf(family: Family, backend: str, make: Callable[[Path], Mapping[str, str]]) -> Peer:
+    """Kerf's plugin with a family and its backend, for whose hardware ``make`` writes ``root/hardware``."""
+
+    @asynccontextmanager
+    async def run(root: Path) -> AsyncIterator[DriverUnderTest]:
+        environment = make(root)
+        options = {
+            "--node-name": NODE,
+            "--family": family.name,
+            "--backend": f"{backend}={root / 'hardware'}",
+            "--kubeconfig": root / "kubeconfig",
+            "--kubelet-root": root / "kubelet",
+            "--device-plugins-dir": root / "kubelet/device-plugins",
+            "--cdi-dir": root / "cdi",
+            "--probes-address": "127.0.0.1:0",
+            "--log-level": "error",
+        }
+        command = [sys.executable, "-m", "kerf_dra.driver.cli", "kubelet-plugin"]
+        command += [f"{option}={value}" for option, value in options.items()]
+        async with one_driver(root, family.driver, command, environment) as driver:
+            yield driver
+
+    return run
+
+
+def make_fpgas(root: Path) -> Mapping[str, str]:
+    cards = [{"kind": "fpga", "shell": "quad", "count": 2}]
+    (root / "hardware").write_text(json.dumps({"state": "state", "pace": 0, "cards": cards}))
+    return {}
+
+
+def make_npus(root: Path) -> Mapping[str, str]:
+    for number in range(2):
+        (root / f"hardware/npu-{number}").mkdir(parents=True)
+    (root / "site").mkdir()
+    return {"PYTHONPATH": install(root / "site")["PYTHONPATH"]}
 
 
 def of_pair(name: str) -> Peer:
@@ -101,7 +170,14 @@ def of_pair(name: str) -> Peer:
     return run
 
 
-PEERS: Final[Mapping[str, Peer]] = {"example": example, "nvidia": of_pair("nvidia"), "kerf": of_pair("kerf")}
+PEERS: Final[Mapping[str, Peer]] = {
+    "example": example,
+    "kubernetes": kubernetes,
+    "nvidia": of_pair("nvidia"),
+    "kerf": of_pair("kerf"),
+    "fpga": of_kerf(FPGA, "simulated", make_fpgas),
+    "npu": of_kerf(NPU, "acme", make_npus),
+}
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -169,6 +169,18 @@ def test_the_image_with_xrt_is_kerfs_with_what_the_backend_looks_for() -> None:
     assert found[""] == [("COPY", "--from=xrt /image /")], "it starts as Kerf's does"
 
 
+def test_the_image_of_kerf_sanity_is_kerfs_with_that_program_and_the_user_of_the_sockets() -> None:
+    text = (ROOT / "deploy/image/sanity.Containerfile").read_text()
+    assert list_bases(text) == {"${KERF}"}
+    assert ("ARG", f"KERF={description.NAME}") in instructions(text)
+    made = description.configuration(is_sanity=True)
+    assert stages(text)[""] == [("USER", made["User"]), ("ENTRYPOINT", json.dumps(made["Entrypoint"]))]
+    assert made["Entrypoint"][1:] == ["sanity"]
+    assert {key: value for key, value in made.items() if key not in {"User", "Entrypoint"}} == {
+        key: value for key, value in description.configuration().items() if key not in {"User", "Entrypoint"}
+    }
+
+
 @pytest.mark.parametrize(("lock", "packages"), [("nvidia", 1), ("fpga", 3)])
 def test_the_packages_for_hardware_are_those_that_are_tested(lock: str, packages: int) -> None:
     found = read_lock(ROOT / f"deploy/image/{lock}.lock")
