@@ -78,6 +78,8 @@ async def run_rows(driver: DriverUnderTest, rows: Sequence[Row]) -> AsyncIterato
         await driver.claims.create_class()
         for row in rows:
             yield await _run_row(driver, row)
+            if driver.process is not None and driver.process.exit_code is not None:
+                await driver.start()  # or its end would fail all rows that follow
     finally:
         with anyio.CancelScope(shield=True):
             await remove_left(driver)
@@ -105,10 +107,16 @@ async def _run_row(driver: DriverUnderTest, row: Row) -> RowResult:
     except TimeoutError:
         return RowResult(row, Outcome.FAILED, f"no result within {ROW_S:g} s")
     except KerfError as error:
-        return RowResult(row, Outcome.FAILED, str(error))
+        return RowResult(row, Outcome.FAILED, f"{error}{_describe_end(driver)}")
     except BaseExceptionGroup as group:
         failed, rest = group.split(KerfError)
         if rest is not None or failed is None:
             raise
         return RowResult(row, Outcome.FAILED, "; ".join(str(error) for error in failed.exceptions))
     return RowResult(row, Outcome.FAILED if seen else Outcome.PASSED, seen)
+
+
+def _describe_end(driver: DriverUnderTest) -> str:
+    """Return what a failure has to add where the driver's process has ended meanwhile."""
+    code = driver.process.exit_code if driver.process is not None else None
+    return f"; the driver has ended with exit code {code}" if code is not None else ""

@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from kerf_dra.driver.sanity.run import run_rows, select_rows
 from tests.sanity.test_rows import toy_driver
 from tests.sanity.toy_driver import DRIVER
 
-LARGE = 5 * 1024 * 1024
-"""Bytes: more than gRPC reads by default."""
+LARGE = 100 * 1024 * 1024
+"""Bytes, of which gRPC reads 4 MiB."""
 
 
 @contextmanager
@@ -57,11 +57,18 @@ def send_garbage(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nhello")
 
 
+def send_much(connection: socket.socket) -> None:
+    block = b"x" * (1 << 20)
+    with suppress(OSError):  # the caller has had enough
+        for _ in range(100):
+            connection.sendall(block)
+
+
 def hang_up(connection: socket.socket) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("answer", [say_nothing, send_garbage, hang_up])
+@pytest.mark.parametrize("answer", [say_nothing, send_garbage, send_much, hang_up])
 async def test_a_socket_that_is_no_plugin_fails_the_row_within_the_handshake(
     answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

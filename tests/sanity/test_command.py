@@ -5,22 +5,28 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import anyio
 import pytest
 
+from kerf_dra.api.core.v1 import PODS
+from kerf_dra.api.wire import Kind
 from tests.sanity.test_rows import toy_driver
 from tests.sanity.toy_driver import DRIVER, NODE, ToyDriver
 
 
-async def kerf_sanity(toy: ToyDriver, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
-    command = [
+def command_of(toy: ToyDriver, *arguments: str) -> Sequence[str]:
+    return [
         *(sys.executable, "-m", "kerf_dra.driver.cli", "sanity", f"--driver={DRIVER}", f"--node={NODE}"),
         *(f"--registration-socket={toy.registration_socket}", f"--cdi-dir={toy.cdi_folder}", *arguments),
         f"--kubeconfig={toy.root / 'kubeconfig'}",
     ]
-    return await anyio.run_process(command, check=False)
+
+
+async def kerf_sanity(toy: ToyDriver, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    return await anyio.run_process(command_of(toy, *arguments), check=False)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +55,20 @@ async def test_a_waived_row_does_not_fail_a_run() -> None:
         "        waived: fixed in the next release",
         f"{DRIVER}: 0 passed, 1 waived",
     ]
+
+
+async def test_a_run_after_one_that_was_killed_removes_what_that_has_left() -> None:
+    async with toy_driver() as (toy, _):
+        async with await anyio.open_process(command_of(toy, "--row=PREPARE-8")) as killed:
+            await toy.was_prepared.wait()
+            killed.kill()
+        assert (await toy.client.list(toy.api.resource.resource_claims)).items
+        done = await kerf_sanity(toy, "--row=REG-1")
+        assert done.returncode == 0
+        assert toy.prepared == {}
+        kinds: Sequence[Kind[Any]] = (toy.api.resource.resource_claims, toy.api.resource.device_classes, PODS)
+        for kind in kinds:
+            assert (await toy.client.list(kind)).items == ()
 
 
 async def test_results_are_written_for_programs(tmp_path: Path) -> None:

@@ -95,3 +95,14 @@ async def test_a_command_that_starts_no_driver_ends_the_run_with_the_reason(
     async with cluster_of(command) as driver:
         with pytest.raises(ProcessError, match=message):
             [result async for result in run_rows(driver, select_rows(["RESTART-1"]))]
+
+
+async def test_a_driver_that_ends_fails_the_row_and_is_started_again_for_the_next() -> None:
+    results = await run("EXIT", ["REG-1", "PREPARE-1", "PREPARE-2", "RESTART-4"])
+    assert [result.outcome for result in results] == [
+        Outcome.PASSED,
+        Outcome.FAILED,
+        Outcome.FAILED,
+        Outcome.PASSED,
+    ]
+    assert results[1].seen.endswith("; the driver has ended with exit code 7")

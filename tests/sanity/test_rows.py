@@ -77,6 +77,21 @@ async def test_a_run_leaves_no_object_and_no_prepared_claim() -> None:
             assert (await toy.client.list(kind)).items == ()
 
 
+async def test_a_run_in_a_cluster_in_use_changes_no_object_of_others() -> None:
+    async with toy_driver() as (toy, driver):
+        kinds: Sequence[Kind[Any]] = (toy.api.resource.resource_claims, toy.api.resource.device_classes, PODS)
+        other = AllocatedClaims(toy.client, toy.api, driver=DRIVER, node=NODE, namespace="default")
+        other._labels, other._class = {"team": "a"}, "team-a"  # as another program makes them
+        await other.create_class()
+        async with other.allocated() as [claim]:
+            await driver.prepare_one(claim)
+            before = [(await toy.client.list(kind)).items for kind in kinds]
+            results = [result async for result in run_rows(driver, ROWS)]
+            assert Outcome.FAILED not in {result.outcome for result in results}
+            assert [(await toy.client.list(kind)).items for kind in kinds] == before
+            assert {*toy.prepared} == {claim.uid}
+
+
 async def test_what_a_killed_run_has_left_is_unprepared_and_deleted_by_the_next_one() -> None:
     async with toy_driver() as (toy, driver):
         await driver.claims.create_class()

@@ -49,6 +49,8 @@ class ToyDriver:
     prepared: dict[str, PrepareOutcome] = field(default_factory=dict)
     """By claim UID."""
     calls: list[str] = field(default_factory=list)
+    was_prepared: anyio.Event = field(default_factory=anyio.Event)
+    """Set once a claim is prepared."""
     _restored: set[str] = field(default_factory=set)
     """The claims that an earlier process has prepared."""
     _released: set[str] = field(default_factory=set)
@@ -224,6 +226,7 @@ class ToyDriver:
                 await self._find(ref)
         self.prepared[ref.uid] = outcome
         self._names[ref.uid] = ref.name
+        self.was_prepared.set()
         self._save()
         if self.fault == "RESTART-7":
             os.open(os.devnull, os.O_RDONLY)

@@ -3,6 +3,7 @@
 It reads ``ROOT/kubeconfig``.
 """
 
+import os
 import signal
 import socket
 import sys
@@ -10,17 +11,25 @@ from pathlib import Path
 
 import anyio
 
+from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from tests.sanity.toy_driver import ToyDriver
 
 
+class MortalDriver(ToyDriver):
+    """Its process ends at the first call for a claim."""
+
+    async def _find(self, ref: ClaimRef) -> None:
+        os._exit(7)
+
+
 async def run(root: Path, fault: str) -> None:
     if fault == "RESTART-5":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     async with Client(await load_access(root / "kubeconfig"), user_agent="toy") as client:
-        toy = ToyDriver(root, client, await discover(client), fault)
+        toy = (MortalDriver if fault == "EXIT" else ToyDriver)(root, client, await discover(client), fault)
         for path in (toy.registration_socket, root / "dra.sock"):
             path.unlink(missing_ok=True)  # a killed process has left them
         async with toy.running():
