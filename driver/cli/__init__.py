@@ -54,6 +54,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "devices": "Show what this node's backends see and what would be published.",
         "checkpoint": "Show or copy what this node's plugin has recorded of its claims.",
         "fpga": "Show FPGA shells, images and slots, and check documents and image files.",
+        "new-driver": "Make a folder with a DRA driver for new hardware, which works at once.",
         "cdi": "Inspect, validate and apply CDI specs.",
         "rbac": "Print the permissions of the kubelet plugin for the drivers of families.",
     },
@@ -72,7 +73,7 @@ _PACKAGES: Final[Mapping[str, str]] = {
         "cluster.",
     ),
     **dict.fromkeys(("devices", "checkpoint"), "node."),
-    **dict.fromkeys(("claim", "families", "rbac", "models"), "catalog."),
+    **dict.fromkeys(("claim", "families", "rbac", "models", "new-driver"), "catalog."),
 }
 """The packages of this one that have the modules of commands, for those that are not beside this file."""
 

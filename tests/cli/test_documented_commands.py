@@ -174,6 +174,7 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "go build -o nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook": (
         "tests/oracle/nvidia/test_hooks_in_containers.py"
     ),
+    "kerf new-driver tpu --vendor umbrella": "tests/testing/test_new_driver.py",
     "pip install ./docs/examples/npu": _NPU,
     "mkdir -p /tmp/npus/npu-0 /tmp/npus/npu-1": _NPU,
     "kerf devices --family npu --backend acme=/tmp/npus": f"{_NPU}::test_its_devices_are_shown",

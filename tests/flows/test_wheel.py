@@ -93,6 +93,7 @@ def installation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 def test_every_module_of_kerf_is_in_the_wheel(wheel: Path) -> None:
     kept = {path.as_posix() for package in PRODUCT for path in (ROOT / package).rglob("*.py")}
     expected = {f"{IMPORT_PACKAGE}/{Path(path).relative_to(ROOT)}" for path in kept} | {f"{IMPORT_PACKAGE}/__init__.py"}
+    expected |= {f"{IMPORT_PACKAGE}/driver/deploy/npu/{path.name}" for path in EXAMPLE.glob("*.py")}
     with zipfile.ZipFile(wheel) as archive:
         assert {name for name in archive.namelist() if name.endswith(".py")} == expected
 
@@ -102,6 +103,8 @@ def test_an_installed_kerf_runs_beside_foreign_packages_of_its_folders_names(ins
     code = f"import {IMPORT_PACKAGE} as kerf; print(kerf.__file__)"
     package = Path(installation.run("python", "-c", code).strip()).parent
     assert package.is_relative_to(installation.environment)
+    made = installation.run("kerf", "new-driver", "tpu", "--folder", str(package.parent / "new-driver"))
+    assert "has the driver tpu.acme.example" in made
     example = package / "driver/deploy/examples/gpu-small"
     printed = installation.run("kerf", "demo", "-f", str(example), "--nodes", "1", "-o", "json")
     assert json.loads(printed)["left"]["partitions"] == 0

@@ -24,6 +24,7 @@ PACKAGED: Final = "files of the installed package"
 ELSEWHERE: Final = {
     "cdi/store.py": "compares a file of the size that it is to have",
     "cdi/cli.py": "standard input, up to the limit of a spec",
+    "driver/cli/catalog/new_driver.py": PACKAGED,
     "driver/cli/cluster/top.py": "standard input is asked whether it is a terminal, and not read",
     "driver/cli/demo.py": OWN,
     "driver/cli/fpga.py": "images, which are as large as they are: regular files only, by their first bytes and digest",

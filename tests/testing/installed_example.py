@@ -11,10 +11,10 @@ ROOT: Final = Path(__file__).parents[2]
 EXAMPLE: Final = ROOT / "docs/examples/npu"
 
 
-def install(site: Path) -> Mapping[str, str]:
-    """Install the example below ``site``; returns the environment of a Python that finds it."""
+def install(site: Path, example: Path = EXAMPLE) -> Mapping[str, str]:
+    """Install the example, or another package, below ``site``; returns the environment of a Python that finds it."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(site / "dist")]
-    subprocess.run(build, cwd=EXAMPLE, check=True, capture_output=True)
+    subprocess.run(build, cwd=example, check=True, capture_output=True)
     [wheel] = (site / "dist").iterdir()
     unpack = [sys.executable, "-m", "zipfile", "-e", str(wheel), str(site)]  # a pure wheel is installed by unpacking
     subprocess.run(unpack, check=True, capture_output=True)

@@ -46,11 +46,12 @@ class AcmeBackend(EventlessBackend):
 
     def __init__(self, config: Path | None) -> None:
         super().__init__()
-        folders = sorted((config or Path("/var/lib/acme-npu")).resolve().glob("npu-*"))
+        root = config if config is not None and config.is_dir() else Path("/var/lib/acme-npu")
+        folders = sorted(root.resolve().glob("npu-*"))
         self._cards = {f"NPU-{uuid.uuid5(uuid.NAMESPACE_URL, str(folder))}": folder for folder in folders}
 
     def discover(self) -> list[Card]:
-        there = [(card, int(folder.name[4:])) for card, folder in self._cards.items() if folder.is_dir()]
+        there = [(card, int(folder.name.split("-")[1])) for card, folder in self._cards.items() if folder.is_dir()]
         return [Card(uuid=card, index=index, geometry=GEOMETRY) for card, index in there]
 
     def survey(self, card_uuid: str) -> base.CardSurvey:
@@ -68,7 +69,8 @@ class AcmeBackend(EventlessBackend):
                 file = folder / f"{device.partition.profile}-{place.start}-{uuid.uuid4()}"
                 file.touch(exist_ok=False)
                 found = _found(file)
-        nodes = [f"/dev/acme{folder.name[4:]}c{core}" for core in (range(4) if place is None else place.units)]
+        number, cores = folder.name.split("-")[1], range(4) if place is None else place.units
+        nodes = [f"/dev/acme{number}c{core}" for core in cores]
         precision = config.precision if isinstance(config, NpuConfig) else "fp16"
         handle = {"card": device.partition.card_uuid, "file": found.id if found else "none", "precision": precision}
         return {**handle, "device": device.share.id.device, "nodes": nodes, "uuid": found.uuid if found else ""}

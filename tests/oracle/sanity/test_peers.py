@@ -5,9 +5,8 @@ The drivers of Kubernetes and NVIDIA's run as processes, on an embedded API serv
 
 import json
 import os
-import sys
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -16,14 +15,9 @@ import anyio
 import pytest
 from acme_npu import NPU
 
-from kerf_dra.api.core.v1 import NODES, Node
-from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.kube.discovery import discover
-from kerf_dra.driver.kube.http.client import Client
-from kerf_dra.driver.kube.http.credentials import Access
-from kerf_dra.driver.local.apiserver import ApiServer
 from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
 from kerf_dra.driver.sanity.driver_process import DriverProcess
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
@@ -31,6 +25,7 @@ from kerf_dra.driver.sanity.rows import Outcome
 from kerf_dra.driver.sanity.run import ROWS, run_rows
 from tests.kubeletplugin.harness import short_directory
 from tests.oracle.nvidia_driver.drivers import Driver, two_drivers
+from tests.sanity.node import NODE, kerf_command, one_driver
 from tests.testing.installed_example import install
 from tools.realcluster.builds import build_example_driver, build_nvidia_driver, build_test_driver
 
@@ -38,7 +33,6 @@ pytestmark = pytest.mark.oracle
 
 EXAMPLE: Final = "gpu.example.com"
 TEST_DRIVER: Final = "test-driver.cdi.k8s.io"
-NODE: Final = "node-1"
 MODEL: Final = "h100-80gb-sxm"
 TABLE: Final = Path(__file__).with_name("peers.toml")
 _LONGEST_S: Final = 120.0
@@ -57,26 +51,6 @@ async def wait_socket(folder: Path, driver: str) -> Path:
         while not (found := [path for path in folder.glob(f"{driver}*") if path.is_socket()]):  # noqa: ASYNC110
             await anyio.sleep(_POLL_S)
     return found[0]
-
-
-@asynccontextmanager
-async def one_driver(
-    root: Path, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
-) -> AsyncIterator[DriverUnderTest]:
-    """A driver that ``command`` starts, on a node of its own, below ``root``."""
-    server = ApiServer()
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(server.serve)
-        (root / "kubeconfig").write_text(json.dumps(server.kubeconfig()))
-        for folder in ("cdi", "kubelet/device-plugins", "kubelet/plugins_registry", f"kubelet/plugins/{name}"):
-            (root / folder).mkdir(parents=True)
-        async with Client(Access(server=server.url), user_agent="kerf-oracle/1") as client:
-            await client.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
-            claims = AllocatedClaims(client, await discover(client), driver=name, node=NODE, namespace="default")
-            variables = [f"{key}={value}" for key, value in (environment or {}).items()]
-            process = DriverProcess(["env", *variables, *command])
-            yield DriverUnderTest(root / f"kubelet/plugins_registry/{name}-reg.sock", [root / "cdi"], claims, process)
-        tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -118,19 +92,7 @@ def of_kerf(family: Family, backend: str, make: Callable[[Path], Mapping[str, st
     @asynccontextmanager
     async def run(root: Path) -> AsyncIterator[DriverUnderTest]:
         environment = make(root)
-        options = {
-            "--node-name": NODE,
-            "--family": family.name,
-            "--backend": f"{backend}={root / 'hardware'}",
-            "--kubeconfig": root / "kubeconfig",
-            "--kubelet-root": root / "kubelet",
-            "--device-plugins-dir": root / "kubelet/device-plugins",
-            "--cdi-dir": root / "cdi",
-            "--probes-address": "127.0.0.1:0",
-            "--log-level": "error",
-        }
-        command = [sys.executable, "-m", "kerf_dra.driver.cli", "kubelet-plugin"]
-        command += [f"{option}={value}" for option, value in options.items()]
+        command = kerf_command(root, family.name, f"{backend}={root / 'hardware'}")
         async with one_driver(root, family.driver, command, environment) as driver:
             yield driver
 
