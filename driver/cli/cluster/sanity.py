@@ -78,8 +78,9 @@ def command(
 
     The driver, in whatever language it is written, runs and publishes its devices in the cluster; or it is started by
     the COMMAND after --, and then killed and started again as well. Claims are made in the cluster and allocated its
-    free devices, prepared, unprepared and deleted; nothing else is changed. No kubelet should serve this driver on the
-    node meanwhile, and the user may write the status of claims and DeviceClasses.
+    free devices, prepared, unprepared and deleted; the driver's slices are deleted once, as by a kubelet at its start;
+    nothing else is changed. No kubelet should serve this driver on the node meanwhile, and the user may write the
+    status of claims, DeviceClasses and slices.
 
     Exit codes: 0 every row that a driver must meet passed or is waived, 1 one failed, 2 bad input, 3 the cluster
     cannot be used.
