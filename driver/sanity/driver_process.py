@@ -59,8 +59,13 @@ class DriverProcess:
         if self._process is None:
             return
         self._process.send_signal(number)
+        if not await self.wait_end(within_s):
+            raise ProcessError(f"it runs {within_s:g} s after {number.name}")
+
+    async def wait_end(self, within_s: float) -> bool:
+        """Wait for its end for at most ``within_s``; returns whether it has ended."""
+        assert self._process is not None, "it is started first"
         with anyio.move_on_after(within_s):
             while self._process.poll() is None:  # noqa: ASYNC110  (the end of a process sets no event)
                 await anyio.sleep(_POLL_S)
-        if self._process.poll() is None:
-            raise ProcessError(f"it runs {within_s:g} s after {number.name}")
+        return self._process.poll() is not None

@@ -30,6 +30,8 @@ ROWS: Final[tuple[Row, ...]] = (
     *restart_rows.ROWS,
 )
 """All rows, in the order in which they are run."""
+_END_S: Final = 0.5
+"""Seconds after a failure in which a process ends that has closed its connections before."""
 ROW_S: Final = 240.0
 """The longest time for one row: a start, an end, two calls with the kubelet's deadline, and what the cluster takes."""
 
@@ -107,7 +109,7 @@ async def _run_row(driver: DriverUnderTest, row: Row) -> RowResult:
     except TimeoutError:
         return RowResult(row, Outcome.FAILED, f"no result within {ROW_S:g} s")
     except KerfError as error:
-        return RowResult(row, Outcome.FAILED, f"{error}{_describe_end(driver)}")
+        return RowResult(row, Outcome.FAILED, f"{error}{await _describe_end(driver)}")
     except BaseExceptionGroup as group:
         failed, rest = group.split(KerfError)
         if rest is not None or failed is None:
@@ -116,7 +118,8 @@ async def _run_row(driver: DriverUnderTest, row: Row) -> RowResult:
     return RowResult(row, Outcome.FAILED if seen else Outcome.PASSED, seen)
 
 
-def _describe_end(driver: DriverUnderTest) -> str:
-    """Return what a failure has to add where the driver's process has ended meanwhile."""
-    code = driver.process.exit_code if driver.process is not None else None
-    return f"; the driver has ended with exit code {code}" if code is not None else ""
+async def _describe_end(driver: DriverUnderTest) -> str:
+    """Return what a failure has to add where the driver's process has ended, or does so now."""
+    if driver.process is None or not await driver.process.wait_end(_END_S):
+        return ""
+    return f"; the driver has ended with exit code {driver.process.exit_code}"
