@@ -32,7 +32,7 @@ def test_no_message_has_more_of_it_than_host_and_port(
     async def note(what: str) -> None:
         said.append(what)
 
-    monkeypatch.setattr(cluster, "_report_when_slow", note)  # it speaks after two seconds
+    monkeypatch.setattr(cluster, "report_when_slow", note)  # it speaks after two seconds
     document = {
         "clusters": [{"name": "c", "cluster": {"server": address.server}}],
         "users": [{"name": "u", "user": {}}],

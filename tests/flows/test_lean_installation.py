@@ -174,7 +174,7 @@ def test_the_demo_says_what_is_missing_and_what_to_do(lean: Installation, argume
 def test_the_demo_is_not_completed(lean: Installation) -> None:
     script = "from kerf_dra.driver.cli.completion import complete; complete(['d'])"
     ended = lean.run("-c", script)
-    assert [line.partition("\t")[0] for line in ended.stdout.splitlines()] == ["devices", ":4"]
+    assert [line.partition("\t")[0] for line in ended.stdout.splitlines()] == ["drain", "devices", ":4"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 PREFIX = {"apis": 2, "api": 1}
 """How many parts of a path name group and version."""
 KINDS = {
+    "cardmaintenances": "CardMaintenance",
     "customresourcedefinitions": "CustomResourceDefinition",
     "deviceclasses": "DeviceClass",
     "devicetaintrules": "DeviceTaintRule",
