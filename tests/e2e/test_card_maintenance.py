@@ -29,9 +29,10 @@ MEMBERS: Final = 12
 
 
 @pytest.fixture(scope="module")
-async def reclaimer(kerf: Kerf) -> Kerf:
+async def reclaimer(kerf: Kerf) -> AsyncIterator[Kerf]:
     await kerf.start_reclaimer()
-    return kerf
+    yield kerf
+    await kerf.stop_reclaimer()
 
 
 def deployment(name: str, replicas: int, template: Document) -> Document:

@@ -142,6 +142,10 @@ class Kerf:
         self._processes.start(RECLAIMER, command)
         await self._wait_ready(RECLAIMER, address)
 
+    async def stop_reclaimer(self) -> None:
+        """End the reclaimer with SIGTERM."""
+        await self._processes.stop(RECLAIMER)
+
     async def crash_reclaimer(self) -> None:
         """End the reclaimer with SIGKILL."""
         await self._processes.kill(RECLAIMER)
