@@ -1,6 +1,7 @@
 """A snapshot of the objects of a cluster that diagnostics need: the content of a dump."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimT
 from kerf_dra.api.model.classic import ClassicClaim, ClassicClass, ClassicTemplate, PodSchedulingContext
 from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice
 
 NODE_REASONS: Final = frozenset(
     {
@@ -162,3 +164,13 @@ class ClusterState(Value):
     """The optional lists that may not be read, and without which a report is less exact: the reason, by plural."""
     classic: ClassicState | None = None
     """The claims of a cluster where a driver's controller allocates; None: the scheduler does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialState:
+    """What has arrived of a cluster that is being read: without claims, so that what is free is not known."""
+
+    nodes: int = 0
+    """How many nodes have arrived."""
+    slices: tuple[CompactSlice, ...] = ()
+    """The slices that have arrived; of a pool it may be some only."""

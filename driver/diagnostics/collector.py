@@ -25,6 +25,7 @@ from kerf_dra.driver.diagnostics.cluster_state import (
     CardMaintenanceState,
     ClassicState,
     ClusterState,
+    PartialState,
     PluginPodState,
 )
 from kerf_dra.driver.diagnostics.devices.runtime_messages import find_device_failure
@@ -35,8 +36,10 @@ from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import (
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered, offers_resources
 from kerf_dra.driver.diagnostics.node_fit import sum_requests
 from kerf_dra.driver.kube.discovery import ClassicFeatures, discover, discover_classic, prove_absence
-from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.client import Client, ListResult
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.watch_decoder import ListPage
+from kerf_dra.driver.runtime.notifier import Notifier
 
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """A field selector without finished pods, which neither hold nor need devices."""
@@ -73,17 +76,44 @@ _COMPACT_NODES: Final = projected_kind(NODES, Node, _share_labels)
 """Nodes whose labels, most of which many nodes have, are stored once, and without their annotations, which are long."""
 
 
-async def collect_state(client: Client, now: Callable[[], str], namespace: str = "") -> ClusterState:
+class ListArrivals:
+    """What has arrived of the lists of one reading, page by page."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, Sequence[ListPage[Any]]] = {}
+        self.changed = Notifier()
+        """Notified when there are more nodes or slices."""
+
+    @property
+    def state(self) -> PartialState:
+        """The nodes and slices so far."""
+        nodes, slices = (self._pages.get(field, ()) for field in ("nodes", "slices"))
+        return PartialState(
+            nodes=sum(len(page.items) for page in nodes),
+            slices=tuple(each for page in slices for each in page.items),
+        )
+
+    def note(self, field: str, pages: Sequence[ListPage[Any]]) -> None:
+        """Note all pages so far of the list that becomes this field of the state."""
+        if field in ("nodes", "slices"):
+            self._pages[field] = pages
+            self.changed.notify()
+
+
+async def collect_state(
+    client: Client, now: Callable[[], str], namespace: str = "", arrivals: ListArrivals | None = None
+) -> ClusterState:
     """Return the state of the cluster; ``now`` gives the time in RFC 3339.
 
     The lists are read concurrently, not at one resource version: a claim may name a pod that no longer exists.
-    ``namespace`` is where events are read if they may not be read in all namespaces.
+    ``namespace`` is where events are read if they may not be read in all namespaces. ``arrivals`` has what has arrived
+    meanwhile; None: no reader wants it.
 
     Raises UnsupportedError when the server serves no usable version of the API, ApiError and AccessError when discovery
     fails, and an exception group of these when a list fails.
     """
     classic = await discover_classic(client)
-    reader = _Reader(client)
+    reader = _Reader(client, arrivals or ListArrivals())
     gathered_at = now()
     if classic is not None:
         return await _collect_classic(reader, classic, gathered_at, namespace)
@@ -184,8 +214,9 @@ class _Reader:
     Single objects that nobody can decode are named in ``unreadable``.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, arrivals: ListArrivals) -> None:
         self._client = client
+        self._arrivals = arrivals
         self.lists: dict[str, tuple[Any, ...]] = {}
         self.events: list[Event] = []
         self.forbidden_lists: dict[str, str] = {}
@@ -193,7 +224,11 @@ class _Reader:
 
     async def read(self, field: str, kind: Kind[Any] | None, field_selector: str = "") -> None:
         if kind is not None:
-            listed = await self._client.list_all(kind, field_selector=field_selector)
+            pages: Sequence[ListPage[Any]] = ()
+            async for so_far in self._client.list_in_pages(kind, field_selector=field_selector):
+                pages = so_far
+                self._arrivals.note(field, pages)
+            listed = ListResult.of_pages(pages)
             self.lists[field] = listed.items
             self.unreadable += (f"{kind.kind} {ref}" for ref in listed.unreadable)
 

@@ -7,7 +7,10 @@ from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState, PartialState
 from kerf_dra.driver.view.html import addresses
+from kerf_dra.driver.view.html.arrival_pages import show_arrived_nodes, show_being_read
 from kerf_dra.driver.view.html.claim_pages import show_claim, show_claims, show_pod
 from kerf_dra.driver.view.html.class_pages import show_class, show_classes
 from kerf_dra.driver.view.html.cluster_pages import show_card, show_cluster, show_node
@@ -15,7 +18,7 @@ from kerf_dra.driver.view.html.elements import element
 from kerf_dra.driver.view.html.page import Page, PartBuilder, build_page
 from kerf_dra.driver.view.html.what_if_pages import MOST_REPEATED, show_what_if
 from kerf_dra.driver.view.snapshot_view import ColorBy, SnapshotView
-from kerf_dra.driver.view.what_if import ask_what_if
+from kerf_dra.driver.view.what_if import WhatIf, ask_what_if
 
 Query: TypeAlias = Mapping[str, str]
 _MOST_FIELDS: Final = 16
@@ -50,13 +53,34 @@ def show_target(view: SnapshotView, target: Target) -> Page:
     return _PAGES[target.path](view, query) or _show_absence(target.path, query)
 
 
+def show_arrived(arrived: PartialState, target: Target) -> Page:
+    """Return the page of a target while the cluster is read for the first time: of the cluster, what has arrived."""
+    if target.path != addresses.CLUSTER:
+        return show_being_read(arrived, target.path)
+    query = dict(target.query)
+    return show_arrived_nodes(arrived, text=query.get("text", ""), number=_read_number(query.get("page", "")))
+
+
 def answer_form(view: SnapshotView, form: Query) -> Page:
     """Return the page with the answer to a manifest."""
-    text = form.get("manifest", "").replace("\r\n", "\n")  # browsers send lines so (HTML, 4.10.22.4)
-    namespace = form.get("namespace", "") or _NAMESPACE
-    copies = min(max(1, _read_number(form.get("copies", ""))), MOST_REPEATED)
+    text, namespace, copies = _read_form(form)
     answer = ask_what_if(view.cluster, text, namespace=namespace, copies=copies)
     return show_what_if(view, text=text, namespace=namespace, copies=copies, answer=answer)
+
+
+def refuse_form(form: Query) -> Page:
+    """Return the page with a manifest that gets no answer yet, because the cluster is read for the first time."""
+    text, namespace, copies = _read_form(form)
+    answer = WhatIf(problems=("the cluster is still being read: ask again when it has been",))
+    nothing = SnapshotView(ClusterIndex(ClusterState()))
+    return show_what_if(nothing, text=text, namespace=namespace, copies=copies, answer=answer)
+
+
+def _read_form(form: Query) -> tuple[str, str, int]:
+    """Return a form's manifest, namespace and copies."""
+    text = form.get("manifest", "").replace("\r\n", "\n")  # browsers send lines so (HTML, 4.10.22.4)
+    copies = min(max(1, _read_number(form.get("copies", ""))), MOST_REPEATED)
+    return text, form.get("namespace", "") or _NAMESPACE, copies
 
 
 def _show_absence(path: str, query: Query) -> Page:

@@ -19,7 +19,7 @@ from kerf_dra.driver.runtime.connection_limiter import ConnectionLimiter
 from kerf_dra.driver.view.html import addresses
 from kerf_dra.driver.view.html.page import Page, render_document
 from kerf_dra.driver.view.html.style_sheet import build_style_sheet, read_script
-from kerf_dra.driver.view.page_builder import Target, answer_form
+from kerf_dra.driver.view.page_builder import Target
 from kerf_dra.driver.view.request_check import (
     SECURITY_HEADERS,
     TOKEN_FIELD,
@@ -182,7 +182,7 @@ class ViewServer:
         except ValueError:
             return Response(text="the form cannot be read\n", status=400)
         fields = {name: value for name, value in form.items() if isinstance(value, str)}
-        return self._build_response(await self._snapshots.compute(lambda view: answer_form(view, fields)))
+        return self._build_response(await self._snapshots.answer(fields))
 
     async def _send_updates(self, request: web.Request) -> StreamResponse:
         target = Target.parse(request.query.get("page", ""))

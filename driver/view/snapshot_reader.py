@@ -4,14 +4,16 @@ What commands read is listed as a whole. So that this costs a large cluster's AP
 times as long as a read takes, and nothing is read while no page is open.
 """
 
+import math
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import anyio
 
 from kerf_dra.api.errors import KerfError
-from kerf_dra.driver.diagnostics.cluster_state import ClusterState
-from kerf_dra.driver.diagnostics.collector import collect_state
+from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
+from kerf_dra.driver.diagnostics.collector import ListArrivals, collect_state
+from kerf_dra.driver.kube.discovery import ClassicFeatures, discover_any
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.runtime.backoff import Backoff
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
@@ -33,8 +35,11 @@ _WAIT_S: Final = 3.0
 class StateReader(Protocol):
     """Reads the state of a cluster."""
 
-    async def read(self) -> ClusterState:
-        """Read the state of now. Raises KerfError, or an exception group of these."""
+    async def read(self, arrivals: ListArrivals | None = None) -> ClusterState:
+        """Read the state of now; ``arrivals`` has what has arrived meanwhile.
+
+        Raises KerfError, or an exception group of these.
+        """
         ...
 
 
@@ -46,9 +51,18 @@ class ClusterReader:
         self._client = client
         self._namespace = namespace
 
-    async def read(self) -> ClusterState:
+    async def discover(self) -> ClusterState:
+        """Return a state without objects: which version of Kubernetes it is, and whether drivers' controllers allocate.
+
+        Raises UnsupportedError, ApiError and AccessError as ``collect_state`` does.
+        """
+        api = await discover_any(self._client)
+        classic = ClassicState() if isinstance(api, ClassicFeatures) else None
+        return ClusterState(kubernetes=".".join(map(str, api.kubernetes)), classic=classic)
+
+    async def read(self, arrivals: ListArrivals | None = None) -> ClusterState:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return await collect_state(self._client, lambda: now, self._namespace)
+        return await collect_state(self._client, lambda: now, self._namespace, arrivals)
 
 
 class SnapshotReader:
@@ -74,6 +88,28 @@ class SnapshotReader:
             with anyio.move_on_after(_WAIT_S):
                 await read.wait()
 
+    async def read_first(self, snapshots: Snapshots) -> ClusterState:
+        """Return the first state of the cluster, and meanwhile show what has arrived of it.
+
+        What fails is shown, and read again.
+        """
+        self._read_at = math.inf  # no page waits for a newer snapshot
+        delays = _RETRIES.delays()
+        while True:
+            arrivals = ListArrivals()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_show_arrivals, arrivals, snapshots)
+                    state = await self._reader.read(arrivals)
+                    tasks.cancel_scope.cancel()
+            except (KerfError, BaseExceptionGroup) as error:
+                snapshots.note_problem(_describe(error))
+                await anyio.sleep(next(delays))
+                await self._wait_for_attention()
+            else:
+                self._read_at = anyio.current_time()
+                return state
+
     async def follow(self, snapshots: Snapshots) -> None:
         """Read until cancelled."""
         delays = _RETRIES.delays()
@@ -97,6 +133,13 @@ class SnapshotReader:
         asked = self._asked.next_event
         if not self.watchers and anyio.current_time() - self._asked_at > _ATTENTION_S:
             await asked.wait()
+
+
+async def _show_arrivals(arrivals: ListArrivals, snapshots: Snapshots) -> None:
+    """Show what has arrived, after each page of a list, until cancelled."""
+    while True:
+        await arrivals.changed.wait()
+        snapshots.show_arrived(arrivals.state)
 
 
 def _describe(error: BaseException) -> str:

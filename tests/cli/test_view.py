@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 from kerf_dra.driver.diagnostics.dump import encode_dump
 from kerf_dra.driver.local.apiserver import ApiServer
+from kerf_dra.driver.local.apiserver.faults import InjectedFault
 from tests.fakes.cluster_states import replace
 from tests.view.clusters import two_nodes
 
@@ -77,7 +79,8 @@ async def test_a_cluster_is_shown_with_the_rights_of_the_kubeconfig(tmp_path: Pa
             printed = await read_until(process, b"Ctrl-C ends it.")
             assert server.token not in printed
             address = next(word for word in printed.split() if "/?token=" in word)
-            page = await read_page(address)
+            while "Reading the cluster" in (page := await read_page(address)):
+                pass
             assert f"Live from {server.address}" in page
             assert "No node and no device is there." in page
             assert server.token not in page
@@ -106,3 +109,18 @@ async def test_a_cluster_that_cannot_be_reached_is_no_answer(tmp_path: Path) -> 
     kubeconfig.write_text(yaml.safe_dump(ApiServer().kubeconfig()))
     async with view("--kubeconfig", str(kubeconfig)) as process:
         assert await process.wait() == 3
+
+
+async def test_a_kubeconfig_that_may_not_list_pods_is_refused_when_the_cluster_has_been_read(tmp_path: Path) -> None:
+    server = ApiServer()
+    server.faults.add(InjectedFault(code=HTTPStatus.FORBIDDEN), verb="list", resource="pods")
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(server.serve)
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        async with view("--kubeconfig", str(kubeconfig)) as process:
+            assert process.stderr is not None
+            message = (await BufferedByteReceiveStream(process.stderr).receive_until(b"\n", 10_000)).decode()
+            assert "`kerf view` needs the pods of the cluster, which could not be read: " in message
+            assert await process.wait() == 3
+        tasks.cancel_scope.cancel()

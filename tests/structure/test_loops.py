@@ -86,6 +86,8 @@ DRIVEN: Final = {
     "driver/local/scheduler/classic.py: ClassicScheduler.run": IDLE,
     "driver/local/scheduler/structured.py: Scheduler.run": IDLE,
     "driver/view/snapshot_reader.py: SnapshotReader.follow": "tests/view/test_snapshot_reader.py",
+    "driver/view/snapshot_reader.py: SnapshotReader.read_first": "tests/view/test_snapshot_reader.py",
+    "driver/view/snapshot_reader.py: _show_arrivals": "tests/view/test_snapshot_reader.py",
     "driver/view/update_stream.py: UpdateStream.run": "tests/view/test_update_stream.py",
     "driver/runtime/work_queue.py: WorkQueue.run": "tests/runtime/test_work_queue.py",
 }

@@ -7,8 +7,9 @@ from typing import Final
 from kerf_dra.api.core.v1 import Pod, PodStatus
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.metadata import Condition
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
-from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState, PartialState
 from kerf_dra.driver.view.snapshot_view import SnapshotView
 from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, node, pod, replace, state
 
@@ -70,3 +71,8 @@ def many_nodes(count: int) -> ClusterState:
             for number, each in enumerate(example)
         ],
     )
+
+
+def arrive(state: ClusterState, count: int) -> PartialState:
+    """Return what there is once all nodes and so many slices have arrived."""
+    return PartialState(nodes=len(state.nodes), slices=InternedSlices.of(state.slices).compact[:count])

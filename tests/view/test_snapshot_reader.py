@@ -9,10 +9,13 @@ import pytest
 from kerf_dra.api.errors import TransientError
 from kerf_dra.driver.allocation import Budget
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
-from kerf_dra.driver.view.snapshot_reader import SnapshotReader
+from kerf_dra.driver.diagnostics.collector import ListArrivals
+from kerf_dra.driver.view.snapshot_reader import ClusterReader, SnapshotReader
 from kerf_dra.driver.view.snapshots import Snapshots
+from tests.kube.memory_server import unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME, pass_time
 from tests.view.clusters import two_nodes
+from tests.view.paged_cluster import is_second_page, paged_cluster
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ class Cluster:
         self.takes_s = 0.0
         self.error: Exception | None = None
 
-    async def read(self) -> ClusterState:
+    async def read(self, arrivals: ListArrivals | None = None) -> ClusterState:
         self.reads += 1
         await anyio.sleep(self.takes_s)
         if self.error is not None:
@@ -44,6 +47,40 @@ async def following(cluster: Cluster, watchers: int = 1) -> AsyncIterator[tuple[
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reader.follow, snapshots)
         yield reader, snapshots
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_first_reading_that_fails_in_the_middle_is_said_and_tried_again_until_it_succeeds() -> None:
+    api = paged_cluster()
+    api.rest.set()
+    api.faults.append(lambda request: unreachable(request) if is_second_page(request) else None)
+    snapshots = Snapshots(None, Budget(), "Live")
+    reader = SnapshotReader(ClusterReader(api.client(), "default"), 2.0)
+    reader.watchers = 1
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read_whole, reader, snapshots)
+        await pass_time(60)
+        assert "The cluster could not be read yet, and is read again: " in snapshots.state_line
+        assert "connection refused" in snapshots.state_line
+        api.faults.clear()
+        await pass_time(20)
+        assert "Live" in snapshots.state_line
+
+
+async def read_whole(reader: SnapshotReader, snapshots: Snapshots) -> None:
+    snapshots.replace(await reader.read_first(snapshots))
+
+
+async def test_a_page_does_not_wait_for_the_end_of_the_first_reading() -> None:
+    cluster = Cluster()
+    cluster.takes_s = 60.0
+    reader = SnapshotReader(cluster, 2.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reader.read_first, Snapshots(None, Budget(), "Live"))
+        await pass_time(30)
+        began = anyio.current_time()
+        await reader.ask()
+        assert anyio.current_time() == began
         tasks.cancel_scope.cancel()
 
 

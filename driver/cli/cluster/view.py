@@ -121,14 +121,17 @@ class _ViewRun:
             cluster = ClusterReader(client, access.namespace)
             async with anyio.create_task_group() as progress:
                 progress.start_soon(report_when_slow, f"reading the cluster at {access.address}")
-                state = await cluster.read()
+                api = await cluster.discover()
                 progress.cancel_scope.cancel()
-            _check(StateSource(state, access.namespace))
-            snapshots = Snapshots(state, self._budget, f"Live from {access.address}")
+            _check(StateSource(api, access.namespace))
+            snapshots = Snapshots(None, self._budget, f"Live from {access.address}")
             reader = SnapshotReader(cluster, self._every_s)
             server = ViewServer(snapshots, secrets.token_urlsafe(_TOKEN_BYTES), reader)
             await tasks.start(server.serve, self._port)
             self._print(server.address, access.address)
+            state = await reader.read_first(snapshots)
+            _check(StateSource(state, access.namespace))
+            snapshots.replace(state)
             await reader.follow(snapshots)
 
     def _print(self, address: str, source: str) -> None:

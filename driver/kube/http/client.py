@@ -87,6 +87,15 @@ class ListResult(Generic[ObjectT]):
     items: tuple[ObjectT, ...]
     unreadable: frozenset[ObjectRef]
 
+    @classmethod
+    def of_pages(cls, pages: Sequence[ListPage[ObjectT]]) -> Self:
+        """Return the list of which these are all pages, one at least."""
+        return cls(
+            resource_version=pages[-1].metadata.resource_version,
+            items=tuple(item for page in pages for item in page.items),
+            unreadable=frozenset(ref for page in pages for ref in page.unreadable),
+        )
+
 
 class Client:
     """A client of one API server as one user: ``async with Client(access, user_agent=…) as client``.
@@ -173,33 +182,39 @@ class Client:
         self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> ListResult[ObjectT]:
         """List objects as ``list`` does, and name those that cannot be read."""
-        query = _selectors(label_selector, field_selector)
-        pages = await self._list_pages(kind, namespace, query, (PAGE, *_SMALLER_PAGES))
-        return ListResult(
-            resource_version=pages[-1].metadata.resource_version,
-            items=tuple(item for page in pages for item in page.items),
-            unreadable=frozenset(ref for page in pages for ref in page.unreadable),
-        )
+        listed = self.list_in_pages(kind, namespace, label_selector=label_selector, field_selector=field_selector)
+        pages: Sequence[ListPage[ObjectT]] = ()
+        async for so_far in listed:
+            pages = so_far
+        return ListResult.of_pages(pages)
 
-    async def _list_pages(
-        self, kind: Kind[ObjectT], namespace: str, query: dict[str, str], sizes: Sequence[int]
-    ) -> Sequence[ListPage[ObjectT]]:
-        """List in pages of the first of ``sizes`` of which no page is too large to read. Raises ApiError."""
-        size, *smaller = sizes
-        pages: list[ListPage[ObjectT]] = []
-        try:
-            async for page in self._pages(kind, namespace, query | {"limit": str(size)}):
-                pages.append(page)
-        except AnswerTooLargeError:
-            if not smaller:
-                raise
-            return await self._list_pages(kind, namespace, query, smaller)
-        except ExpiredError:
-            if not pages:
-                raise
-            # The pages took longer than the server keeps its state, some five minutes: list again, in one page.
-            pages = [page async for page in self._pages(kind, namespace, query)]
-        return pages
+    async def list_in_pages(
+        self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncGenerator[Sequence[ListPage[ObjectT]], None]:
+        """List objects as ``list_all`` does, and yield all pages read so far after each page, at last the whole list.
+
+        The list may begin again, with smaller pages or in one: then fewer objects are yielded than before.
+        """
+        query = _selectors(label_selector, field_selector)
+        for size in (PAGE, *_SMALLER_PAGES):
+            pages: list[ListPage[ObjectT]] = []
+            try:
+                async for page in self._pages(kind, namespace, query | {"limit": str(size)}):
+                    pages.append(page)
+                    yield pages
+            except AnswerTooLargeError:
+                if size == _SMALLER_PAGES[-1]:
+                    raise
+            except ExpiredError:
+                if not pages:
+                    raise
+                break  # the pages took longer than the server keeps its state, some five minutes
+            else:
+                return
+        pages = []
+        async for page in self._pages(kind, namespace, query):  # in one
+            pages.append(page)
+            yield pages
 
     async def create(
         self,

@@ -99,6 +99,18 @@ async def test_a_list_that_outlives_its_pages_is_read_in_one_piece(server: Memor
     assert "limit" not in last(server).query
 
 
+async def test_a_list_in_pages_has_all_that_was_read_after_each_page_and_may_begin_again(
+    server: MemoryServer, client: Client
+) -> None:
+    server.page = 2
+    for number in range(5):
+        server.put("nodes", {"metadata": {"name": f"n{number}"}})
+    expired = {"continue": "4", "limit": "500"}
+    server.faults.append(lambda request: answering(410)(request) if request.query == expired else None)
+    counts = [sum(len(page.items) for page in pages) async for pages in client.list_in_pages(NODES)]
+    assert counts == [2, 4, 2, 4, 5]
+
+
 async def test_a_list_that_is_expired_from_its_beginning_is_an_error(server: MemoryServer, client: Client) -> None:
     server.faults.append(failing(answering(410, "Expired")))
     with pytest.raises(ExpiredError):

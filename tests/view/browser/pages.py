@@ -10,7 +10,7 @@ from anyio.from_thread import BlockingPortal
 from playwright.sync_api import Browser, Page
 
 from kerf_dra.driver.allocation import Budget
-from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState, PartialState
 from kerf_dra.driver.view.server import ViewServer
 from kerf_dra.driver.view.snapshots import Snapshots
 
@@ -23,7 +23,7 @@ DESKTOP: Final = 1280
 class ServedView:
     """A server in the thread of a portal."""
 
-    def __init__(self, portal: BlockingPortal, state: ClusterState) -> None:
+    def __init__(self, portal: BlockingPortal, state: ClusterState | None) -> None:
         self._portal = portal
         self._snapshots = Snapshots(state, Budget(), "Live")
         self._server = ViewServer(self._snapshots, TOKEN)
@@ -49,6 +49,10 @@ class ServedView:
     def show(self, state: ClusterState) -> None:
         """Show another snapshot."""
         self._portal.call(self._snapshots.replace, state)
+
+    def show_arrived(self, arrived: PartialState) -> None:
+        """Show what has arrived of the first snapshot."""
+        self._portal.call(self._snapshots.show_arrived, arrived)
 
     def note_problem(self, problem: str) -> None:
         self._portal.call(self._snapshots.note_problem, problem)

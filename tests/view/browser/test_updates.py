@@ -2,12 +2,15 @@
 
 from typing import Final
 
+import anyio.from_thread
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
 
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, replace
-from tests.view.browser.pages import OpenView
-from tests.view.clusters import two_nodes
+from tests.view.browser.pages import OpenView, ServedView
+from tests.view.clusters import arrive, two_nodes
 
 pytestmark = pytest.mark.browser
 
@@ -73,6 +76,27 @@ def test_an_outage_is_said_and_its_end(view: OpenView) -> None:
     page.get_by_text("Live", exact=True).wait_for()
     page.get_by_text("claim default/new").wait_for()
     view.check()
+
+
+def test_nodes_appear_while_the_cluster_is_being_read_and_cards_when_it_has_been(browser: Browser) -> None:
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        ServedView(portal, None) as served,
+        OpenView(browser, served) as view,
+    ):
+        page = view.page
+        page.get_by_text("Reading the cluster: 0 nodes, 0 slices so far.").wait_for()
+        for count, shown in ((2, "node-1"), (3, "node-2")):
+            served.show_arrived(arrive(two_nodes(), count))
+            page.get_by_role("heading", name=shown).wait_for()
+        assert page.get_by_text("some of its slices have arrived").is_visible()
+        assert page.locator("main svg").count() == 0
+        assert Axe().run(page).violations_count == 0
+        served.show(two_nodes())
+        page.get_by_text("claim default/a").first.wait_for()
+        page.get_by_text("Live", exact=True).wait_for()
+        assert page.locator("figure.card").count() == 4
+        view.check()
 
 
 def test_the_end_of_the_command_is_said(view: OpenView) -> None:
