@@ -14,8 +14,8 @@ it), *should* (Kubernetes' helper library for drivers does so) or *may* (better 
 not).
 
 Data flow: ``driver_under_test`` calls the sockets; ``allocated_claims`` makes claims and allocates them from the
-driver's own slices by Kerf's allocator; the modules of rows judge answers, slices and CDI files; ``run`` runs them in
-order; ``report`` prints them.
+driver's own slices by Kerf's allocator, for one device each or as copies of the user's claims (``given_claims``); the
+modules of rows judge answers, slices and CDI files; ``run`` runs them in order; ``report`` prints them.
 
 What can go wrong: the socket is no plugin, hangs or answers garbage: each call has a deadline and a limit of bytes, and
 its error is what was seen. The test is killed: its claims have a label, by which the next run unprepares and deletes

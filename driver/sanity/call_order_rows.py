@@ -7,8 +7,9 @@ import anyio
 
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PrepareOutcome
-from kerf_dra.driver.sanity.allocated_claims import FOREIGN_DEVICE, FOREIGN_DRIVER
+from kerf_dra.driver.sanity.allocated_claims import FOREIGN_DEVICE, FOREIGN_DRIVER, format_devices, list_devices
 from kerf_dra.driver.sanity.driver_under_test import CallError, DriverUnderTest, RefusedCallError
+from kerf_dra.driver.sanity.given_claims import MOST_CLAIMS
 from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
 
 _PROTO: Final = "k8s.io/kubelet dra/v1 api.proto"
@@ -19,8 +20,6 @@ _AGAIN_S: Final = 10.0
 """The time in which a driver may still be at work on a call that has ended."""
 _POLL_S: Final = 0.1
 """Seconds between two tries."""
-_MANY: Final = 8
-"""Claims in one call: a pod rarely has more."""
 
 
 async def _check_unknown_field(driver: DriverUnderTest) -> str:
@@ -81,17 +80,17 @@ async def _check_allocated_otherwise(driver: DriverUnderTest) -> str:
         async with driver.prepared(claim):
             pass
         await driver.claims.allocate_otherwise(claim)
-        wanted = [device for _, device in (await driver.claims.read_allocation(claim)).values()]
+        wanted = await driver.claims.read_allocation(claim)
         try:
             async with driver.prepared(claim) as outcome:
-                given = [each.device for each in outcome.devices]
+                given = list_devices(outcome)
         except CallError as error:
             raise NotTriedError(f"it prepares no claim again: {error}") from error
-    return f"allocated is {', '.join(wanted)} now, prepared {', '.join(given)}" if given != wanted else ""
+    return f"allocated is {format_devices(wanted)} now, prepared {format_devices(given)}" if given != wanted else ""
 
 
 async def _check_many(driver: DriverUnderTest) -> str:
-    async with driver.claims.allocated(2, at_most=_MANY) as claims:
+    async with driver.claims.allocated(2, at_most=MOST_CLAIMS) as claims:
         try:
             answers = await driver.prepare(*claims)
         finally:

@@ -7,6 +7,7 @@ import anyio
 
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PrepareOutcome
+from kerf_dra.driver.sanity.allocated_claims import format_devices, list_devices
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest, RefusedCallError
 from kerf_dra.driver.sanity.rows import Level, Row
 
@@ -19,8 +20,8 @@ _AT_ONCE: Final = 4
 async def _check_devices(driver: DriverUnderTest) -> str:
     async with driver.claims.allocated() as [claim], driver.prepared(claim) as outcome:
         wanted = await driver.claims.read_allocation(claim)
-        given = {request: (each.pool, each.device) for each in outcome.devices for request in each.requests}
-        return f"allocated is {wanted}, prepared {given}" if given != wanted else ""
+        given = list_devices(outcome)
+        return f"allocated is {format_devices(wanted)}, prepared {format_devices(given)}" if given != wanted else ""
 
 
 async def _check_prepare_again(driver: DriverUnderTest) -> str:

@@ -8,6 +8,8 @@ import anyio
 import anyio.lowlevel
 
 from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PrepareOutcome
+from kerf_dra.driver.sanity.allocated_claims import format_devices, list_devices
 from kerf_dra.driver.sanity.driver_process import DriverProcess, ProcessError
 from kerf_dra.driver.sanity.driver_under_test import CallError, DriverUnderTest
 from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
@@ -20,8 +22,8 @@ _CYCLES: Final = 1000
 """Prepares with their unprepares, of which each may leave a descriptor: those of a node's day."""
 _CYCLES_S: Final = 60.0
 """The time for them at most: a leak in each shows after a few."""
-_KILLS_AFTER_S: Final = (0.0, 0.002, 0.01, 0.03)
-"""Times into a prepare at which the driver is killed, beside the moment of its first change of a CDI folder."""
+_ENDS_AFTER_S: Final = (0.0, 0.002, 0.01, 0.03)
+"""Times into a prepare at which the driver gets a signal, beside the moment of its first change of a CDI folder."""
 _LEFT: Final = 10
 """Descriptors that a driver may have more afterwards: connections that it keeps."""
 
@@ -127,33 +129,76 @@ async def _check_descriptors(driver: DriverUnderTest) -> str:
 
 
 async def _check_killed_in_prepare(driver: DriverUnderTest) -> str:
-    process = _process_of(driver)
+    return await _check_ended_in_prepare(driver, signal.SIGKILL)
+
+
+async def _check_drained(driver: DriverUnderTest) -> str:
+    return await _check_ended_in_prepare(driver, signal.SIGTERM)
+
+
+async def _check_ended_in_prepare(driver: DriverUnderTest, number: signal.Signals) -> str:
+    """Send a signal at several moments of a prepare, each time start the driver again, and prepare the claim."""
+    _process_of(driver)
     async with driver.claims.allocated() as [claim]:
         async with driver.prepared(claim):
             pass  # a first one may write files that are of no claim
-        wanted = await driver.claims.read_allocation(claim)
-        for after_s in (None, *_KILLS_AFTER_S):
-            when = "at its first CDI file" if after_s is None else f"{after_s * 1000:g} ms after its begin"
-            async with anyio.create_task_group() as group:
-                group.start_soon(_prepare_until_killed, driver, claim)
-                await (_wait_file(driver) if after_s is None else anyio.sleep(after_s))
-                await process.kill()
+        files = {*driver.read_cdi_files()}
+        for after_s in (None, *_ENDS_AFTER_S):
+            was_prepared = await _end_in_prepare(driver, claim, number, after_s)
             await driver.start()
             try:
-                async with driver.prepared(claim) as outcome:
-                    given = {request: (each.pool, each.device) for each in outcome.devices for request in each.requests}
-                    names = [name for each in outcome.devices for name in each.cdi_ids]
-                    missing = [name for name in names if name not in driver.load_cdi_catalog().devices]
-            except CallError as error:
-                return f"prepare, after the driver was killed in a prepare {when}: {error}"
-            if given != wanted or missing:
-                return f"prepare, after the driver was killed {when}: {given} of {wanted}, undefined {missing}"
+                seen = await _try_prepare(driver, claim)
+                error = await driver.unprepare_one(claim)
+            except CallError as failure:
+                seen, error = str(failure), ""
+            if number is signal.SIGTERM and not seen:  # a killed one leaves the file that it is writing
+                left = sorted(map(str, {*driver.read_cdi_files()} - files))
+                if error and not was_prepared:  # one that was prepared is the row's about a claim of before a restart
+                    seen = f"unprepare failed: {error}"
+                elif left and not error:
+                    seen = f"{', '.join(left)} is there after the unprepare"
+            if seen:
+                when = "at its first CDI file" if after_s is None else f"{after_s * 1000:g} ms after its begin"
+                return f"after {number.name} in a prepare, {when}, and a start: {seen}"
     return ""
 
 
-async def _prepare_until_killed(driver: DriverUnderTest, claim: ClaimRef) -> None:
-    with suppress(CallError):
-        await driver.prepare(claim)
+async def _end_in_prepare(
+    driver: DriverUnderTest, claim: ClaimRef, number: signal.Signals, after_s: float | None
+) -> bool:
+    """End the driver so long into a prepare, None: at its first CDI file; returns whether it has prepared the claim."""
+    answers: dict[str, PrepareOutcome] = {}
+
+    async def prepare() -> None:
+        with suppress(CallError):
+            answers.update(await driver.prepare(claim))
+
+    if number is signal.SIGTERM:
+        await anyio.sleep(_REST_S)
+    async with anyio.create_task_group() as group:
+        group.start_soon(prepare)
+        await (_wait_file(driver) if after_s is None else anyio.sleep(after_s))
+        await _end(_process_of(driver), number)
+    return claim.uid in answers and not answers[claim.uid].error
+
+
+async def _end(process: DriverProcess, number: signal.Signals) -> None:
+    """End a process by a signal, and kill it where it does not end: that is another row's finding."""
+    try:
+        await process.end(number, _GRACE_S)
+    except ProcessError:
+        await process.kill()
+
+
+async def _try_prepare(driver: DriverUnderTest, claim: ClaimRef) -> str:
+    """Prepare a claim; returns what is wrong with the answer. Raises CallError."""
+    wanted = await driver.claims.read_allocation(claim)
+    outcome = await driver.prepare_one(claim)
+    given, catalog = list_devices(outcome), driver.load_cdi_catalog()
+    if given != wanted:
+        return f"allocated is {format_devices(wanted)}, prepared {format_devices(given)}"
+    missing = [name for each in outcome.devices for name in each.cdi_ids if name not in catalog.devices]
+    return f"no file defines {', '.join(missing)}" if missing else ""
 
 
 async def _wait_file(driver: DriverUnderTest) -> None:
@@ -228,5 +273,13 @@ ROWS: Final = (
         source="KEP-4381: a kubelet calls again until it succeeds",
         remedy="finish or undo at the start what was begun, and expect files that are there already",
         check=_check_killed_in_prepare,
+    ),
+    Row(
+        id="RESTART-9",
+        level=Level.MUST,
+        tries="prepare of a claim in whose prepare the driver got SIGTERM, at several moments, and was started again",
+        source="KEP-4381: a kubelet calls again until it succeeds; a rolling update ends drivers by SIGTERM",
+        remedy="answer calls in flight before the end, or fail them, and keep nothing that is half done",
+        check=_check_drained,
     ),
 )

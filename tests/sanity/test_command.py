@@ -16,6 +16,18 @@ from kerf_dra.api.wire import Kind
 from tests.sanity.test_rows import toy_driver
 from tests.sanity.toy_driver import DRIVER, NODE, ToyDriver
 
+CLAIMS = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: mine}
+spec: {devices: {requests: [{name: left, exactly: {deviceClassName: toys}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: ours}
+spec: {spec: {devices: {requests: [{name: right, exactly: {deviceClassName: toys, count: 1}}]}}}
+"""
+
 
 def command_of(toy: ToyDriver, *arguments: str) -> Sequence[str]:
     return [
@@ -76,6 +88,38 @@ async def test_results_are_written_for_programs(tmp_path: Path) -> None:
         done = await kerf_sanity(toy, "--row=REG-1", "--output=json", f"--junit={tmp_path / 'junit.xml'}")
     assert [row["outcome"] for row in json.loads(done.stdout)["rows"]] == ["passed"]
     assert ET.parse(tmp_path / "junit.xml").getroot().get("tests") == "1"
+
+
+async def test_copies_of_the_claims_of_a_file_are_tried(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(CLAIMS)
+    async with toy_driver() as (toy, _):
+        selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+        value = {"metadata": {"name": "toys"}, "spec": {"selectors": [selector]}}
+        await toy.client.apply(toy.api.resource.device_classes, value, field_manager="administrator")
+        done = await kerf_sanity(toy, "--row=PREPARE-1", "--row=PREPARE-12", f"--claims={file}")
+        assert (await toy.client.list(toy.api.resource.resource_claims)).items == ()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().splitlines()[-1] == f"{DRIVER}: 2 passed"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CLAIMS, "document 1: spec.devices.requests[0].exactly.deviceClassName: the cluster has no DeviceClass toys"),
+        (CLAIMS.replace("count", "number"), "document 2: spec.spec.devices.requests[0].exactly.number: unknown field"),
+        ("a: [", "is not YAML"),
+        ("- 1", "document 1: is a list, not an object"),
+    ],
+)
+async def test_a_file_without_usable_claims_is_bad_input(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    async with toy_driver() as (toy, _):
+        done = await kerf_sanity(toy, f"--claims={file}")
+        assert toy.calls == []
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert f"{file}: {message}" in done.stderr.decode()
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ DEVICES: Final = ("toy-0", "toy-1")
 Prepare: TypeAlias = GrpcMethod[Sequence[ClaimRef], Mapping[str, PrepareOutcome]]
 _VERSIONS: Final = tuple(service.supported_version for service in DRA_SERVICES)
 _HEALTH: Final = HEALTH_SERVICES[0]
-_SLOW: Final = {"PREPARE-10", "UNPREPARE-6"}
-"""Faults that show in the middle of a prepare."""
+_SLOW: Final = {"PREPARE-10": 10, "UNPREPARE-6": 10, "RESTART-9": 50}
+"""Faults that show in the middle of a prepare, with the requests to the API server by which it takes longer."""
 _POLL_S: Final = 0.05
 
 
@@ -46,6 +46,10 @@ class ToyDriver:
     api: ApiFeatures
     fault: str = ""
     """The id of the row that it breaks; empty: none."""
+    grace_s: float = 0
+    """Seconds that calls in flight get at its end."""
+    is_ending: bool = False
+    """Whether its process has got SIGTERM."""
     prepared: dict[str, PrepareOutcome] = field(default_factory=dict)
     """By claim UID."""
     calls: list[str] = field(default_factory=list)
@@ -82,7 +86,7 @@ class ToyDriver:
         registration = dict([unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._notify)])
         async with AsyncExitStack() as stack:
             for path, handlers in ((self.root / "dra.sock", service), (self.registration_socket, registration)):
-                await stack.enter_async_context(serving_at(path, handlers, grace_s=0))
+                await stack.enter_async_context(serving_at(path, handlers, grace_s=self.grace_s))
             tasks = await stack.enter_async_context(anyio.create_task_group())
             tasks.start_soon(self._keep_published)
             yield
@@ -180,12 +184,14 @@ class ToyDriver:
             return PrepareOutcome(error="an earlier call for the claim has not ended")
         self._busy.add(ref.uid)
         try:
-            if self.fault in _SLOW:
-                for _ in range(10):
-                    await self._find(ref)
+            for _ in range(_SLOW.get(self.fault, 0)):
+                await self._find(ref)
             return await self._prepare_alone(ref, together)
         except anyio.get_cancelled_exc_class():
             self._stuck.add(ref.uid)
+            if self.fault == "RESTART-9" and self.is_ending:
+                self.prepared[ref.uid] = PrepareOutcome()
+                self._save()
             raise
         finally:
             self._busy.discard(ref.uid)
@@ -208,7 +214,7 @@ class ToyDriver:
         outcome = PrepareOutcome(
             devices=tuple(
                 ReportedDevice(
-                    requests=(result.request,),
+                    requests=(result.request_name.request,),
                     pool="wrong" if self.fault == "PREPARE-1" else result.pool,
                     device=result.device,
                     share=None,
@@ -222,7 +228,7 @@ class ToyDriver:
             outcome = self._former.setdefault(ref.uid, outcome)
         self._write_cdi(ref.uid)
         if self.fault == "RESTART-8":
-            for _ in range(10):
+            for _ in range(50):
                 await self._find(ref)
         self.prepared[ref.uid] = outcome
         self._names[ref.uid] = ref.name

@@ -17,6 +17,9 @@ from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from tests.sanity.toy_driver import ToyDriver
 
+GRACE_S = 5.0
+"""Far more than a prepare takes, even on a busy machine."""
+
 
 class MortalDriver(ToyDriver):
     """Its process ends at the first call for a claim."""
@@ -30,6 +33,7 @@ async def run(root: Path, fault: str) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     async with Client(await load_access(root / "kubeconfig"), user_agent="toy") as client:
         toy = (MortalDriver if fault == "EXIT" else ToyDriver)(root, client, await discover(client), fault)
+        toy.grace_s = 0 if fault == "RESTART-9" else GRACE_S
         for path in (toy.registration_socket, root / "dra.sock"):
             path.unlink(missing_ok=True)  # a killed process has left them
         async with toy.running():
@@ -37,6 +41,7 @@ async def run(root: Path, fault: str) -> None:
                 await anyio.sleep_forever()
             with anyio.open_signal_receiver(signal.SIGTERM) as signals:
                 await anext(aiter(signals))
+            toy.is_ending = True
         toy.registration_socket.unlink(missing_ok=True)
         if fault == "RESTART-6":
             socket.socket(socket.AF_UNIX).bind(str(toy.registration_socket))

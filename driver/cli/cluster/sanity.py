@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import click
 
 from kerf_dra.driver.cli import event_loop
-from kerf_dra.driver.cli.options import option
+from kerf_dra.driver.cli.options import FILE, option
 from kerf_dra.driver.cli.options.cluster import access_options, with_exit_codes
 from kerf_dra.driver.cli.output import EXIT_FAILED, OutputFormat, output_option, print_document, print_text
 from kerf_dra.driver.sanity.report import build_document, build_junit, format_result, format_summary, has_failed
@@ -26,6 +26,8 @@ class _Place(NamedTuple):
     namespace: str
     command: tuple[str, ...]
     """That which starts it; empty: it runs."""
+    claims_file: Path | None
+    """The user's claims, of which copies are made; None: claims for one device."""
 
 
 @click.command(short_help="Test the kubelet plugin of a DRA driver.")
@@ -48,6 +50,12 @@ class _Place(NamedTuple):
     help="Folder that the container runtime reads CDI files from. Repeatable; the last has priority.",
 )
 @option("-n", "--namespace", default="default", show_default=True, help="Namespace of the claims that are made.")
+@option(
+    "--claims",
+    "claims_file",
+    type=FILE,
+    help="ResourceClaims and ResourceClaimTemplates, of which copies are tried instead of claims for one device.",
+)
 @option("--row", "row_ids", multiple=True, metavar="ID", help="Run this row only. Repeatable.")
 @option(
     "--waive",
@@ -68,6 +76,7 @@ def command(
     registration_socket: Path,
     cdi_folders: Sequence[Path],
     namespace: str,
+    claims_file: Path | None,
     row_ids: Sequence[str],
     waivers: Sequence[str],
     junit: Path | None,
@@ -88,7 +97,7 @@ def command(
     from kerf_dra.driver.sanity.run import read_waivers, select_rows  # the allocator is not needed for --help
 
     rows, reasons = select_rows(row_ids), read_waivers(waivers)
-    place = _Place(driver, node, registration_socket, tuple(cdi_folders), namespace, tuple(driver_command))
+    place = _Place(driver, node, registration_socket, tuple(cdi_folders), namespace, tuple(driver_command), claims_file)
     results = event_loop.run(_run, kubeconfig, context, place, rows, reasons, output == "text")
     if junit is not None:
         junit.write_bytes(build_junit(driver, results))
@@ -108,18 +117,25 @@ async def _run(
     prints: bool,
 ) -> Sequence[RowResult]:
     """Run the rows, and print each result at once where text is asked for."""
+    from kerf_dra.driver.cli.cluster.plan import read_placed_documents
     from kerf_dra.driver.kube.discovery import discover
     from kerf_dra.driver.kube.http.client import Client
     from kerf_dra.driver.kube.http.config import load_access
     from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
     from kerf_dra.driver.sanity.driver_process import DriverProcess
     from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
+    from kerf_dra.driver.sanity.given_claims import read_claims
     from kerf_dra.driver.sanity.run import run_rows, waive
 
     results = []
+    file = place.claims_file
+    given = read_claims(str(file), [(each.number, each.body) for each in read_placed_documents(file)]) if file else ()
     async with Client(await load_access(kubeconfig, context), user_agent="kerf-sanity") as client:
         api = await discover(client)
-        claims = AllocatedClaims(client, api, driver=place.driver, node=place.node, namespace=place.namespace)
+        claims = AllocatedClaims(
+            client, api, driver=place.driver, node=place.node, namespace=place.namespace, given=given
+        )
+        await claims.check_given()
         process = DriverProcess(place.command) if place.command else None
         subject = DriverUnderTest(place.registration_socket, place.cdi_folders, claims, process)
         async for result in run_rows(subject, rows):
