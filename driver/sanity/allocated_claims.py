@@ -57,7 +57,7 @@ FOREIGN_DEVICE: Final = "kerf-sanity-device"
 """That device."""
 
 
-class AllocatedDevice(NamedTuple):
+class DeviceOfRequest(NamedTuple):
     """A device of an allocation, for one request of the claim."""
 
     request: str
@@ -194,13 +194,13 @@ class AllocatedClaims:
         uid = str(uuid4())
         return ClaimRef(self._namespace, f"kerf-sanity-{uid[:8]}", uid)
 
-    async def read_allocation(self, claim: ClaimRef) -> frozenset[AllocatedDevice]:
+    async def read_allocation(self, claim: ClaimRef) -> frozenset[DeviceOfRequest]:
         """Return the devices of the driver in a claim. Raises ApiError."""
         found = await self._client.get(self._kinds.resource_claims, claim.name, claim.namespace)
         assert found.status.allocation is not None, "this run has allocated it"
         results = found.status.allocation.devices.results
         return frozenset(
-            AllocatedDevice(each.request_name.request, each.pool, each.device)
+            DeviceOfRequest(each.request_name.request, each.pool, each.device)
             for each in results
             if each.driver == self.driver
         )
@@ -304,14 +304,14 @@ class AllocatedClaims:
         return message
 
 
-def list_devices(outcome: PrepareOutcome) -> frozenset[AllocatedDevice]:
+def list_devices(outcome: PrepareOutcome) -> frozenset[DeviceOfRequest]:
     """Return the devices that a driver has prepared, each once for each request that the driver names."""
     return frozenset(
-        AllocatedDevice(request, each.pool, each.device) for each in outcome.devices for request in each.requests
+        DeviceOfRequest(request, each.pool, each.device) for each in outcome.devices for request in each.requests
     )
 
 
-def format_devices(devices: Iterable[AllocatedDevice]) -> str:
+def format_devices(devices: Iterable[DeviceOfRequest]) -> str:
     """Return devices as text for messages."""
     return ", ".join(sorted(map(str, devices))) or "no device"
 

@@ -52,7 +52,6 @@ class _Place(NamedTuple):
 @option("-n", "--namespace", default="default", show_default=True, help="Namespace of the claims that are made.")
 @option(
     "--claims",
-    "claims_file",
     type=FILE,
     help="ResourceClaims and ResourceClaimTemplates, of which copies are tried instead of claims for one device.",
 )
@@ -76,7 +75,7 @@ def command(
     registration_socket: Path,
     cdi_folders: Sequence[Path],
     namespace: str,
-    claims_file: Path | None,
+    claims: Path | None,
     row_ids: Sequence[str],
     waivers: Sequence[str],
     junit: Path | None,
@@ -97,7 +96,7 @@ def command(
     from kerf_dra.driver.sanity.run import read_waivers, select_rows  # the allocator is not needed for --help
 
     rows, reasons = select_rows(row_ids), read_waivers(waivers)
-    place = _Place(driver, node, registration_socket, tuple(cdi_folders), namespace, tuple(driver_command), claims_file)
+    place = _Place(driver, node, registration_socket, tuple(cdi_folders), namespace, tuple(driver_command), claims)
     results = event_loop.run(_run, kubeconfig, context, place, rows, reasons, output == "text")
     if junit is not None:
         junit.write_bytes(build_junit(driver, results))
