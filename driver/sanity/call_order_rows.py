@@ -7,7 +7,7 @@ import anyio
 
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PrepareOutcome
-from kerf_dra.driver.sanity.allocated_claims import FOREIGN_DEVICE, FOREIGN_DRIVER, format_devices, list_devices
+from kerf_dra.driver.sanity.allocated_claims import FOREIGN_DEVICE, FOREIGN_DRIVER, list_devices
 from kerf_dra.driver.sanity.driver_under_test import CallError, DriverUnderTest, RefusedCallError
 from kerf_dra.driver.sanity.given_claims import MOST_CLAIMS
 from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
@@ -80,13 +80,13 @@ async def _check_allocated_otherwise(driver: DriverUnderTest) -> str:
         async with driver.prepared(claim):
             pass
         await driver.claims.allocate_otherwise(claim)
-        wanted = await driver.claims.read_allocation(claim)
+        wanted = sorted(each.device for each in await driver.claims.read_allocation(claim))
         try:
             async with driver.prepared(claim) as outcome:
-                given = list_devices(outcome)
+                given = sorted(each.device for each in list_devices(outcome))
         except CallError as error:
             raise NotTriedError(f"it prepares no claim again: {error}") from error
-    return f"allocated is {format_devices(wanted)} now, prepared {format_devices(given)}" if given != wanted else ""
+    return f"allocated is {', '.join(wanted)} now, prepared {', '.join(given)}" if given != wanted else ""
 
 
 async def _check_many(driver: DriverUnderTest) -> str:
