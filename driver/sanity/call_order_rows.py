@@ -14,7 +14,7 @@ from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
 
 _PROTO: Final = "k8s.io/kubelet dra/v1 api.proto"
 _MANAGER: Final = "pkg/kubelet/cm/dra/manager.go"
-_AFTER_S: Final = (0.001, 0.003, 0.01, 0.03)
+_AFTER_S: Final = (0.001, 0.003, 0.01, 0.03, 0.1)
 """Times after which a call is ended, or another one made, so that one of them is in the middle of a prepare."""
 _AGAIN_S: Final = 10.0
 """The time in which a driver may still be at work on a call that has ended."""

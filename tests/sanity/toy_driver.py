@@ -32,7 +32,7 @@ DEVICES: Final = ("toy-0", "toy-1")
 Prepare: TypeAlias = GrpcMethod[Sequence[ClaimRef], Mapping[str, PrepareOutcome]]
 _VERSIONS: Final = tuple(service.supported_version for service in DRA_SERVICES)
 _HEALTH: Final = HEALTH_SERVICES[0]
-_SLOW: Final = {"PREPARE-10": 10, "UNPREPARE-6": 10, "RESTART-9": 50}
+_SLOW: Final = {"PREPARE-10": 50, "UNPREPARE-6": 50, "RESTART-9": 50}
 """Faults that show in the middle of a prepare, with the requests to the API server by which it takes longer."""
 _POLL_S: Final = 0.05
 
