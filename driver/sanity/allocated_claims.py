@@ -42,7 +42,7 @@ from kerf_dra.driver.scheduling.node_filter import node_view
 
 LABEL: Final = "kerf.dev/sanity"
 """Label of every object that a run makes; the value is the driver's name."""
-_REQUEST: Final = "device"
+REQUEST: Final = "device"
 """The name of the request of a claim that is no copy, and of the claim in its pod."""
 _FIELD_MANAGER: Final = "kerf-sanity"
 _IMAGE: Final = "registry.k8s.io/pause:3.10"
@@ -233,7 +233,7 @@ class AllocatedClaims:
         """Return the spec of the claim of a row with this number, from 0."""
         if self._given:
             return self._given[number % len(self._given)].spec
-        request = DeviceRequest(name=_REQUEST, exactly=ExactDeviceRequest(device_class_name=self._class))
+        request = DeviceRequest(name=REQUEST, exactly=ExactDeviceRequest(device_class_name=self._class))
         return ResourceClaimSpec(devices=DeviceClaim(requests=(request,)))
 
     def _new_claim(self, spec: ResourceClaimSpec, name: str = "") -> ResourceClaim:
@@ -245,7 +245,7 @@ class AllocatedClaims:
         container: JsonObject = {
             "name": "main",
             "image": _IMAGE,
-            "resources": {"claims": [{"name": _REQUEST}]},
+            "resources": {"claims": [{"name": REQUEST}]},
             "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         }
         name = claim.metadata.name
@@ -254,7 +254,7 @@ class AllocatedClaims:
             "spec": {
                 "schedulingGates": [{"name": LABEL}],
                 "containers": [container],
-                "resourceClaims": [{"name": _REQUEST, "resourceClaimName": name}],
+                "resourceClaims": [{"name": REQUEST, "resourceClaimName": name}],
                 "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             },
         }
