@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from kerf_dra.api.kerf.card_maintenance import is_named_card
 from kerf_dra.api.model.device_attributes import (
@@ -49,23 +50,28 @@ class DrainableCard:
 def find_cards(slices: Iterable[ResourceSlice], node: str) -> list[DrainableCard]:
     """Return the cards in the slices of ``node``, by driver, pool and name.
 
-    Of each pool the newest generation counts. Only devices that Kerf's plugins publish belong to cards: they say which
-    cut of which card they are, and other drivers withhold none.
+    Of each pool the newest generation counts, once all of its slices are there; until then all slices count: a card is
+    not withheld while a slice of before has a device without the taint, and in use while one says so. Only devices that
+    Kerf's plugins publish belong to cards: they say which cut of which card they are, and other drivers withhold none.
     """
     of_node = [slice_ for slice_ in slices if slice_.spec.node_name == node]
-    newest: dict[tuple[str, str], int] = {}
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for slice_ in of_node:
-        key = (slice_.spec.driver, slice_.spec.pool.name)
-        newest[key] = max(newest.get(key, 0), slice_.spec.pool.generation)
+        pools.setdefault((slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
     members: dict[tuple[str, str, str], list[Device]] = {}
-    for slice_ in of_node:
-        driver, pool = slice_.spec.driver, slice_.spec.pool.name
-        if slice_.spec.pool.generation == newest[driver, pool]:
-            for device in slice_.spec.devices:
-                parts = parse_device_name(device.name)
-                if parts is not None and all(_text(device, driver, name) for name in (ATTRIBUTE_CUT, ATTRIBUTE_UUID)):
-                    members.setdefault((driver, pool, parts.card), []).append(device)
+    for (driver, pool), of_pool in pools.items():
+        for device in chain.from_iterable(each.spec.devices for each in _select_current(of_pool)):
+            parts = parse_device_name(device.name)
+            if parts is not None and all(_text(device, driver, name) for name in (ATTRIBUTE_CUT, ATTRIBUTE_UUID)):
+                members.setdefault((driver, pool, parts.card), []).append(device)
     return [_build(*key, node, devices) for key, devices in sorted(members.items(), key=lambda item: item[0])]
+
+
+def _select_current(slices: Sequence[ResourceSlice]) -> Sequence[ResourceSlice]:
+    """Return the slices of a pool's newest generation if they are complete, else all."""
+    generation = max(each.spec.pool.generation for each in slices)
+    newest = [each for each in slices if each.spec.pool.generation == generation]
+    return newest if len(newest) >= newest[0].spec.pool.resource_slice_count else slices
 
 
 def find_card(cards: Iterable[DrainableCard], card: str) -> DrainableCard | None:

@@ -1,5 +1,6 @@
 """The cards of a node, found in what it publishes."""
 
+from collections.abc import Sequence
 from dataclasses import replace as replace_fields
 
 import pytest
@@ -98,3 +99,26 @@ def test_devices_of_other_drivers_belong_to_no_card() -> None:
 def test_a_card_owns_its_devices_by_driver_pool_and_name(driver: str, pool: str, device: str, is_owned: bool) -> None:
     assert CARD.owns(DeviceId(driver, pool, device)) is is_owned
     assert not replace_fields(CARD, name="gpu-7").owns(DeviceId(driver, pool, device))
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"), [("in-use", (True, True)), ("", (False, False))], ids=["in-use", "not-withheld"]
+)
+def test_until_all_slices_of_a_new_generation_are_there_those_of_before_count(
+    before: str, expected: tuple[bool, bool]
+) -> None:
+    """On a busy machine a card was free though half of its devices were still reported in use."""
+    old = _spread(tainted_slices("node-1", "gpu-1", value=before) if before else slices("node-1", 2), generation=1)
+    new = _spread(tainted_slices("node-1", "gpu-1", value="idle"), generation=2)
+    for written in range(1, len(new)):
+        card = find_cards([*new[:written], *old[written:]], "node-1")[1]
+        assert (card.is_withheld, card.is_in_use) == expected, f"{written} of {len(new)} slices are written"
+    assert not find_cards(new, "node-1")[1].is_in_use
+
+
+def _spread(published: Sequence[ResourceSlice], generation: int) -> list[ResourceSlice]:
+    """Return the devices of a pool in slices of ten, as of this generation."""
+    devices = [device for one in published for device in one.spec.devices]
+    parts = [tuple(devices[first : first + 10]) for first in range(0, len(devices), 10)]
+    pool = replace(published[0].spec.pool, generation=generation, resource_slice_count=len(parts))
+    return [replace(published[0], spec=replace(published[0].spec, pool=pool, devices=part)) for part in parts]
