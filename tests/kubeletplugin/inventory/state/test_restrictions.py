@@ -8,10 +8,12 @@ from msgspec.structs import replace
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
 from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
 from kerf_dra.driver.kubeletplugin.inventory.state.reservations import list_in_use
 from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
     DeviceRestrictions,
+    KeptOutCards,
     KnownAllocations,
     OrphanedDevices,
     UnusableDevices,
@@ -101,3 +103,15 @@ def test_all_reasons_together_are_all_published() -> None:
     keys = [taint.key.rpartition("/")[2] for taint in made.build_taints(part(0))]
     assert {"refused", "orphaned"} < set(keys)
     assert len(keys) >= 3
+
+
+def test_of_a_card_that_is_kept_out_only_what_claims_have_is_published() -> None:
+    """Of a drained card, and of no other: of one that no claim has, nothing is published anyway."""
+    excluded = CardSelection.of(exclude=[gpu(0).pci_bus_id, gpu(1).pci_bus_id])
+    kept_out = KeptOutCards(KnownAllocations({"other": OTHER}), {"gpus": excluded}, driver=DRIVER)
+    published = kept_out.select("gpus", [gpu(0), gpu(1), gpu(2)])
+    assert [card.uuid for card in published] == ["GPU-0", "GPU-2"]
+    (held,) = (each.share.id for each in OTHER.devices)
+    free = DeviceId(held.driver, held.pool, "gpu-0-1g-1gb-at-1")
+    assert [kept_out.is_withheld("GPU-0", device) for device in (held, free)] == [False, True]
+    assert not kept_out.is_withheld("GPU-2", DeviceId(held.driver, held.pool, "gpu-2"))
