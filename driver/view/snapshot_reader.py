@@ -13,6 +13,7 @@ import anyio
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 from kerf_dra.driver.diagnostics.collector import ListArrivals, collect_state
+from kerf_dra.driver.diagnostics.dump import redact
 from kerf_dra.driver.kube.discovery import ClassicFeatures, discover_any
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.runtime.backoff import Backoff
@@ -44,7 +45,7 @@ class StateReader(Protocol):
 
 
 class ClusterReader:
-    """Reads the state of a cluster from its API server."""
+    """Reads the state of a cluster from its API server, without the fields that are for secrets."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         """``namespace`` is where events are read if they may not be read everywhere."""
@@ -62,7 +63,7 @@ class ClusterReader:
 
     async def read(self, arrivals: ListArrivals | None = None) -> ClusterState:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return await collect_state(self._client, lambda: now, self._namespace, arrivals)
+        return redact(await collect_state(self._client, lambda: now, self._namespace, arrivals))
 
 
 class SnapshotReader:
