@@ -76,7 +76,7 @@ class Holder:
     devices: tuple[str, ...]
     """What it holds."""
     owner: str
-    """Who creates it again, such as ``ReplicaSet web-7d9``; empty: nobody does, or it is not known."""
+    """Who creates it again, such as ``ReplicaSet web-7d9``; empty: nothing does, or it is not known."""
     verdict: HolderVerdict
     message: str
 
@@ -215,7 +215,7 @@ def _tolerates(card: DrainableCard, result: DeviceRequestAllocationResult) -> bo
 
 
 def find_owner(pod: Pod) -> OwnerReference | None:
-    """Return the controller that creates ``pod`` again; None: nobody does."""
+    """Return the controller that creates ``pod`` again; None: there is none."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 

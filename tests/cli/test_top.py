@@ -241,7 +241,7 @@ class Screen:
         try:
             while data := os.read(self._end, 65536):
                 self.text += data.decode(errors="replace")
-        except OSError:  # Linux says so that nobody has the other end any more
+        except OSError:  # Linux says so that the other end is closed
             pass
         os.close(self._end)
         return self._process.wait()

@@ -162,7 +162,7 @@ async def test_the_pods_of_one_card_move_and_those_of_the_others_notice_nothing(
 
     await eventually("the budget refuses evictions", is_refused, but=lambda: cards.until_phase(name, "Evicting"))
     assert {one["podUID"] for one in status["holders"]} == leaving
-    assert (await cards.list_running()).keys() == before.keys(), "nobody has been evicted"
+    assert (await cards.list_running()).keys() == before.keys(), "no pod has been evicted"
     assert await cards.list_taints(DRAINED) == {"gpu.kerf.dev/maintenance=in-use"}
 
     await reclaimer.crash_reclaimer()

@@ -1,4 +1,4 @@
-"""Clusters for the tests of pages: two of everything, and names that somebody has chosen badly."""
+"""Clusters for the tests of pages: two of everything, and badly chosen names."""
 
 from collections.abc import Iterable
 from functools import cache

@@ -1,4 +1,4 @@
-"""When the cluster is read: while somebody looks, at most a tenth of the time, and again after an outage."""
+"""When the cluster is read: while a page is open, at most a tenth of the time, and again after an outage."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -133,7 +133,7 @@ def list_maintenances_of(
 async def create_maintenance(
     kubeconfig: Path | None, context: str | None, card: DrainableCard, spec: JsonObject
 ) -> CardMaintenanceObject:
-    """Create the maintenance of a card, or return the one that somebody has just created. Raises ApiError."""
+    """Create the maintenance of a card, or return the one that another caller has just created. Raises ApiError."""
     name = maintenance_name(card.node, card.uuid)
     metadata = ObjectMeta(name=name, labels={NODE_LABEL: make_node_label(card.node)})
     value = CardMaintenanceObject(metadata=metadata, spec={"nodeName": card.node, "card": card.uuid, **spec})

@@ -106,7 +106,7 @@ def _require_textual() -> None:
 
 
 def _is_interactive(environment: Mapping[str, str]) -> bool:
-    """Whether there is a terminal that can move its cursor, and somebody who presses keys."""
+    """Whether there is a terminal that can move its cursor, and input from a keyboard."""
     return environment.get("TERM", "dumb") != "dumb" and sys.stdin.isatty() and sys.stdout.isatty()
 
 

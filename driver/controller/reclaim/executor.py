@@ -1,10 +1,10 @@
 """Evicts the pods that hold cards in maintenance, and writes the status of CardMaintenances.
 
 One pass looks at all of them: there are as many as administrators drain cards, not as many as cards. In a pass each
-maintenance's node is read anew, its slices and its pods; claims are cached, because those of a card are not to be found
-by node. Pods are evicted by the Eviction API alone, each with its UID as a precondition, so a pod that has been created
-again under the name of another is never evicted in its place. Nothing is kept but when a refused eviction is tried
-again: a restart in the middle goes on from the status and the cluster.
+maintenance's node is read again, its slices and its pods; claims are cached, because those of a card are not to be
+found by node. Pods are evicted by the Eviction API alone, each with its UID as a precondition, so a pod that has been
+created again under the name of another is never evicted in its place. Nothing is kept but when a refused eviction is
+tried again: a restart in the middle goes on from the status and the cluster.
 """
 
 import logging

@@ -191,7 +191,7 @@ class Cluster:
             raise ThrottledError("POST", 429, "TooManyRequests", BUDGET)
         assert uid not in self.evicted, f"{value.ref} is evicted twice"
         assert self.cards[uid] in self.tainted, f"{value.ref} is evicted from a card that still gets claims"
-        assert self.cards[uid] in self._list_drained(), f"{value.ref} is evicted from a card that nobody drains"
+        assert self.cards[uid] in self._list_drained(), f"{value.ref} is evicted from a card that is not drained"
         assert present.metadata.namespace != "kube-system"
         assert present.metadata.owner_references or self.may_evict_bare, "nothing creates it again"
         assert "kerf.dev/do-not-evict" not in present.metadata.annotations

@@ -111,7 +111,7 @@ SHOWN: Final = """
   document.dispatchEvent(new Event("visibilitychange"));
 }
 """
-"""Tells the page whether somebody sees it, which a browser without windows does not."""
+"""Tells the page whether it is visible, which a browser without windows does not."""
 
 
 def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up_later(view: OpenView) -> None:
