@@ -27,11 +27,13 @@ from kerf_dra.api.model.prepared import (
 )
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.model.recorded_cards import CardRecord
-from kerf_dra.api.wire import dec_hook, enc_hook, to_builtins
+from kerf_dra.api.wire import dec_hook, enc_hook
 
 ValueT = TypeVar("ValueT")
 CardRecords: TypeAlias = Mapping[str, CardRecord]
 """What cards were when they were discovered last, by their UUIDs."""
+EncodedCards: TypeAlias = Mapping[str, bytes]
+"""The same, each as ``encode_card`` has encoded it: it is in each record that has devices of the card."""
 
 SCHEMA: Final = 2
 """The newest schema that is read."""
@@ -80,9 +82,10 @@ class ClaimRecord(Value):
     awaits_pod: bool = False
     resource: str = ""
     devices: tuple[DeviceRecord, ...] = ()
-    cards: dict[str, JsonObject] = {}
-    """The devices' cards by UUID. Each is decoded by itself (CardRecord), so that a record can be read whose cards
-    another version of Kerf has described otherwise; an older version ignores the field."""
+    cards: dict[str, msgspec.Raw] = {}
+    """The devices' cards by UUID. Each is encoded and decoded by itself (CardRecord): it changes less often than
+    records, and a record can be read whose cards another version of Kerf has described otherwise. An older version
+    ignores the field."""
 
 
 class StoredClaim(NamedTuple):
@@ -129,13 +132,19 @@ _ENVELOPE: Final = msgspec.json.Decoder(Envelope)
 _RECORD: Final = msgspec.json.Decoder(ClaimRecord, dec_hook=dec_hook)
 _NOTES: Final = msgspec.json.Decoder(NotesRecord, dec_hook=dec_hook)
 _CONTENTS: Final = msgspec.json.Decoder(ContentRecord)
+_CARD: Final = msgspec.json.Decoder(CardRecord, dec_hook=dec_hook)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
-_NO_CARDS: Final[CardRecords] = MappingProxyType({})
+_NO_CARDS: Final[EncodedCards] = MappingProxyType({})
 
 
-def encode(claim: PreparedClaim, cards: CardRecords = _NO_CARDS) -> bytes:
+def encode_card(card: CardRecord) -> bytes:
+    """Encode what is known of a card, for ``encode``."""
+    return _ENCODER.encode(card)
+
+
+def encode(claim: PreparedClaim, cards: EncodedCards = _NO_CARDS) -> bytes:
     """Encode a claim with what is known of its devices' ``cards``; equal ones give equal bytes."""
     return _seal(to_record(claim, cards), SCHEMA if claim.resource else _OF_CLAIMS)
 
@@ -148,7 +157,7 @@ def decode(data: bytes, where: str) -> PreparedClaim:
 def decode_stored(data: bytes, where: str) -> StoredClaim:
     """Decode a claim and the descriptions of its cards. Raises CheckpointError as ``decode`` does."""
     record = _open_envelope(data, _RECORD, where)
-    cards = {uuid: card for uuid, plain in record.cards.items() if (card := _read_card(plain)) is not None}
+    cards = {uuid: card for uuid, data in record.cards.items() if (card := _read_card(data)) is not None}
     return StoredClaim(_to_model(record), cards)
 
 
@@ -204,7 +213,7 @@ def to_notes_record(notes: DeviceNotes) -> NotesRecord:
     )
 
 
-def to_record(claim: PreparedClaim, cards: CardRecords = _NO_CARDS) -> ClaimRecord:
+def to_record(claim: PreparedClaim, cards: EncodedCards = _NO_CARDS) -> ClaimRecord:
     """Return the wire form of a claim with what is known of its devices' ``cards``."""
     devices = tuple(
         DeviceRecord(
@@ -235,15 +244,15 @@ def to_record(claim: PreparedClaim, cards: CardRecords = _NO_CARDS) -> ClaimReco
         awaits_pod=claim.awaits_pod,
         resource=claim.resource,
         devices=devices,
-        cards={uuid: to_builtins(card) for uuid, card in cards.items()},
+        cards={uuid: msgspec.Raw(data) for uuid, data in cards.items()},
     )
 
 
-def _read_card(plain: JsonObject) -> CardRecord | None:
+def _read_card(data: msgspec.Raw) -> CardRecord | None:
     """Return what a record says of a card; None: another version wrote it, and this one cannot read it."""
     try:
-        return msgspec.convert(plain, CardRecord, dec_hook=dec_hook)
-    except msgspec.ValidationError:
+        return _CARD.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -99,7 +99,7 @@ CARD = CardRecord(
 
 @given(claim=PREPARED_CLAIMS)
 def test_a_record_describes_the_cards_of_its_devices(claim: PreparedClaim) -> None:
-    assert v1.decode_stored(v1.encode(claim, {"GPU-0": CARD}), WHERE) == (claim, {"GPU-0": CARD})
+    assert v1.decode_stored(v1.encode(claim, {"GPU-0": v1.encode_card(CARD)}), WHERE) == (claim, {"GPU-0": CARD})
     assert v1.decode_stored(v1.encode(claim), WHERE) == (claim, {}), "as an older version writes it"
 
 
@@ -107,7 +107,7 @@ def test_a_record_describes_the_cards_of_its_devices(claim: PreparedClaim) -> No
 def test_a_record_whose_cards_another_version_has_described_is_read(change: dict[str, object]) -> None:
     """A field that was added is ignored; what cannot be read is as if it were not there."""
     claim = v1.decode((DATA / "v1-prepared.json").read_bytes(), WHERE)
-    written = msgspec.json.decode(v1.encode(claim, {"GPU-0": CARD, "GPU-1": CARD}))["record"]
+    written = msgspec.json.decode(v1.encode(claim, dict.fromkeys(("GPU-0", "GPU-1"), v1.encode_card(CARD))))["record"]
     written["cards"]["GPU-0"] |= change
     read = v1.decode_stored(envelope(msgspec.json.encode(written)), WHERE)
     assert read == (claim, {"GPU-0": CARD, "GPU-1": CARD} if "added" in change else {"GPU-1": CARD})
@@ -123,7 +123,7 @@ def test_an_older_kerf_reads_a_record_that_describes_cards() -> None:
     )
     older = subprocess.run(
         [sys.executable, "-c", program],
-        input=v1.encode(claim, {"GPU-0": CARD}),
+        input=v1.encode(claim, {"GPU-0": v1.encode_card(CARD)}),
         env={**os.environ, "PYTHONPATH": str(OLDER)},
         cwd=OLDER.parent,
         capture_output=True,

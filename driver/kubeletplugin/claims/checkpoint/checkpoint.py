@@ -154,6 +154,8 @@ class Checkpoint:
         """The notes by claim UID and share."""
         self._cards: dict[str, CardRecord] = {}
         """What is known of cards, by UUID."""
+        self._encoded_cards: dict[str, bytes] = {}
+        """The same as records have it: to encode a card takes longer than to encode a record and to write it."""
         self._stored_cards: dict[str, CardRecords] = {}
         """What the row of each record says of its cards, by claim UID."""
         with _reading(path):
@@ -166,6 +168,7 @@ class Checkpoint:
                 else:
                     notes = v1.decode_notes(data, f"{path}, claim {uid}, notes on {share}")
                     self._notes[uid][notes.share] = notes
+            self._encoded_cards = {uuid: v1.encode_card(card) for uuid, card in self._cards.items()}
             self._content = ContentDigest(rows)
             digest_file.check(self._content.summary, path)
 
@@ -189,7 +192,9 @@ class Checkpoint:
 
         Raises CheckpointError when that cannot be written; the next call tries it again.
         """
-        self._cards |= {uuid: card for uuid, card in cards.items() if self._cards.get(uuid) != card}
+        changed = {uuid: card for uuid, card in cards.items() if self._cards.get(uuid) != card}
+        self._cards |= changed
+        self._encoded_cards |= {uuid: v1.encode_card(card) for uuid, card in changed.items()}
         for uid, record in self._records.items():
             if self._stored_cards.get(uid) != self._describe_cards(record):
                 self._write_record(record)
@@ -223,12 +228,15 @@ class Checkpoint:
     def _write_record(self, record: PreparedClaim, others: _Changes = MappingProxyType({})) -> None:
         """Write the row of ``record``, with the changes of ``others``."""
         uid, cards = record.claim.uid, self._describe_cards(record)
-        self._write({(uid, ""): v1.encode(record, cards), **others})
+        self._write({(uid, ""): self._encode(record, cards), **others})
         self._last_writes[uid] = self._written
         self._stored_cards[uid] = cards
 
     def _describe_cards(self, record: PreparedClaim) -> CardRecords:
         return {uuid: self._cards[uuid] for device in record.devices if (uuid := device.part.card_uuid) in self._cards}
+
+    def _encode(self, record: PreparedClaim, cards: CardRecords) -> bytes:
+        return v1.encode(record, {uuid: self._encoded_cards[uuid] for uuid in cards})
 
     def set_aside(self, uid: str) -> PreparedClaim:
         """Give the record a UID of its own, with its notes: the claim may then have another record. Returns it.
@@ -249,7 +257,7 @@ class Checkpoint:
         record = self._records[uid]
         moved = replace(record, claim=record.claim._replace(uid=new))
         cards = self._describe_cards(record)
-        changes: dict[Row, bytes | None] = {(new, ""): v1.encode(moved, cards)}
+        changes: dict[Row, bytes | None] = {(new, ""): self._encode(moved, cards)}
         for share, notes in self._notes.get(uid, {}).items():
             changes[new, str(share)] = v1.encode_notes(notes)
         self._write({**changes, **self._deletion(uid)})
