@@ -43,6 +43,7 @@ _works: Final = metrics.histogram(
     ["queue", "outcome"],
     buckets=_BUCKETS_S,
 )
+_OUTCOMES: Final = ("done", "retried", "refused", "crashed")
 _failing: Final = metrics.gauge(
     "kerf_work_queue_failing", "Keys whose last work was not done: it was retried, refused or crashed.", ["queue"]
 )
@@ -50,12 +51,24 @@ _failing: Final = metrics.gauge(
 _log = logging.getLogger(__name__)
 
 
+class _QueueMetrics:
+    """The metrics of the queues of one name, found once: to find them takes longer than to count."""
+
+    def __init__(self, name: str) -> None:
+        self.waits = _waits.labels(name)
+        self.failing = _failing.labels(name)
+        self._works = {outcome: _works.labels(name, outcome) for outcome in _OUTCOMES}
+
+    def note_work(self, outcome: str, seconds: float) -> None:
+        self._works[outcome].observe(seconds)
+
+
 class WorkQueue(Generic[KeyT]):
     """A queue of keys and the workers that empty it, for one event loop. Nothing is persisted."""
 
     def __init__(self, *, name: str = "", retries: Backoff = RETRIES) -> None:
         """``name`` is that of the queue in metrics, where several may have one; empty: it has none."""
-        self._name = name
+        self._metrics = _QueueMetrics(name) if name else None
         self._retries = retries
         self._failed: set[KeyT] = set()
         """The keys whose last work was not done."""
@@ -116,15 +129,15 @@ class WorkQueue(Generic[KeyT]):
             outcome = "done"
             self._delays.pop(key, None)
         self._note_failure(key, has_failed=outcome != "done")
-        if self._name:
-            _works.labels(self._name, outcome).observe(anyio.current_time() - began)
+        if self._metrics is not None:
+            self._metrics.note_work(outcome, anyio.current_time() - began)
 
     def _note_failure(self, key: KeyT, *, has_failed: bool) -> None:
         change = self._failed.add if has_failed else self._failed.discard
         before = len(self._failed)
         change(key)
-        if self._name:
-            _failing.labels(self._name).inc(len(self._failed) - before)
+        if self._metrics is not None:
+            self._metrics.failing.inc(len(self._failed) - before)
 
     def _repeat(self, key: KeyT) -> float:
         if key not in self._delays:
@@ -148,8 +161,8 @@ class WorkQueue(Generic[KeyT]):
             if self._due.get(key) == due and key not in self._running:  # else an earlier entry was taken for it
                 del self._due[key]
                 self._running.add(key)
-                if self._name:
-                    _waits.labels(self._name).observe(now - due)
+                if self._metrics is not None:
+                    self._metrics.waits.observe(now - due)
                 return key
         return None
 

@@ -193,10 +193,19 @@ def _digest(request: HttpRequest) -> bytes:
 
 def _without_bookkeeping(value: Any) -> Any:  # noqa: ANN401  (JSON)
     """Return ``value`` without the fields of _BOOKKEEPING, and operations of a JSON patch on them."""
+    # A slice has thousands of scalars: a call for each would take longer than the rest of the digest.
     if isinstance(value, dict):
-        return {key: _without_bookkeeping(each) for key, each in value.items() if key not in _BOOKKEEPING}
+        return {
+            key: _without_bookkeeping(each) if isinstance(each, dict | list) else each
+            for key, each in value.items()
+            if key not in _BOOKKEEPING
+        }
     if isinstance(value, list):
-        return [_without_bookkeeping(each) for each in value if not _is_precondition(each)]
+        return [
+            _without_bookkeeping(each) if isinstance(each, dict | list) else each
+            for each in value
+            if not _is_precondition(each)
+        ]
     return value
 
 

@@ -69,8 +69,8 @@ class _RunningCall:
     """A call in a worker thread."""
 
     operation: str
-    since: str
-    """When it began, in UTC."""
+    since: float
+    """When it began, in Unix time."""
     ended: anyio.Event
     limit_at: float
     """When it has taken as long as it may, in the event loop's time."""
@@ -120,7 +120,8 @@ class CallQueue:
         call = self._running
         if call is None or not call.is_given_up:
             return ""
-        return f"{self.subject} does not answer: {call.operation}, begun at {call.since}, has not returned"
+        since = format_unix_time(call.since)
+        return f"{self.subject} does not answer: {call.operation}, begun at {since}, has not returned"
 
     def find_hanging(self, grace_s: float) -> HangingCall | None:
         """Return the call that hangs, once it has taken ``grace_s`` longer than it may."""
@@ -135,8 +136,7 @@ class CallQueue:
         Raises what it raises, and HardwareBusyError when it does not return in time.
         """
         ended = anyio.Event()
-        since = format_unix_time(self._now())
-        call = _RunningCall(operation, since, ended, anyio.current_time() + self._limit_s)
+        call = _RunningCall(operation, self._now(), ended, anyio.current_time() + self._limit_s)
         outcome: list[Callable[[], ResultT]] = []
 
         def end(result: Callable[[], ResultT]) -> None:

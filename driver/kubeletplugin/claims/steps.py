@@ -105,7 +105,8 @@ class StepExecutor:
         self._state = state
         self._files = LimitedCalls(_FILES_AT_ONCE, start=start)
         self._held: Counter[str] = Counter()
-        _RECORDS.labels(driver).set(len(checkpoint.records))  # those of the process before this one
+        self._record_count = _RECORDS.labels(driver)
+        self._record_count.set(len(checkpoint.records))  # those of the process before this one
 
     async def execute(self, steps: Sequence[Step], context: ClaimContext) -> None:
         """Execute ``steps`` in order until one fails. Raises the KerfError of that step."""
@@ -254,7 +255,7 @@ class StepExecutor:
         self._report_change()
 
     def _report_change(self) -> None:
-        _RECORDS.labels(self._driver).set(len(self._checkpoint.records))
+        self._record_count.set(len(self._checkpoint.records))
         self._state.note_records()
 
 
