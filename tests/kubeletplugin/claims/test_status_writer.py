@@ -34,6 +34,7 @@ from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims
 from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions, build_device_statuses
 from kerf_dra.driver.runtime import metrics, work_queue
 from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.waiting_calls import MOST_S, WaitingCalls
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
@@ -61,6 +62,7 @@ class WriterFixture:
     cluster: FakeCluster
     writer: DeviceStatusWriter
     hardware: HardwareExecutor
+    waiting: WaitingCalls
     records: dict[str, PreparedClaim] = field(default_factory=dict)
     is_running: bool = False
 
@@ -99,6 +101,7 @@ class WriterFixture:
 def build_fixture(root: Path) -> WriterFixture:
     cluster = FakeCluster()
     records: dict[str, PreparedClaim] = {}
+    waiting = WaitingCalls()
     with open_checkpoint(root, boot_id=BOOT) as checkpoint:
         executor = CardExecutor({"fake": FakeBackend(CARDS)}, call_timeout_s=60, discovery_timeout_s=60)
         hardware = HardwareExecutor(executor, CONFIGURATIONS, checkpoint, boot_id=BOOT)
@@ -111,9 +114,10 @@ def build_fixture(root: Path) -> WriterFixture:
             now=lambda: 1000.0,
             removal_s=REMOVAL_S,
             seen=SeenClaims(),
+            waiting=waiting,
             retries=Backoff(first_s=1, factor=2, limit_s=300, jitter=0),
         )
-    return WriterFixture(cluster, writer, hardware, records)
+    return WriterFixture(cluster, writer, hardware, waiting, records)
 
 
 @asynccontextmanager
@@ -158,6 +162,32 @@ async def test_a_prepared_claim_shows_what_it_got_with_one_write(tmp_path: Path)
     assert fixture.cluster.reads == 0, "the claim that was read for the prepare is enough"
     await fixture.publish(fixture.held())
     assert len(fixture.cluster.written) == 1, "it shows that already"
+
+
+@pytest.mark.parametrize(("ends_after_s", "written_after_s"), [(0.5, 0.5), (60.0, MOST_S)], ids=["short", "hangs"])
+async def test_the_write_waits_for_the_answer_of_another_call_and_not_for_one_that_hangs(
+    ends_after_s: float, written_after_s: float, tmp_path: Path
+) -> None:
+    fixture = build_fixture(tmp_path)
+    held = claim("training", SLICE)
+    fixture.cluster.add(held)
+    fixture.prepare(held)
+
+    async def wait_for_an_answer() -> None:
+        with fixture.waiting.counted():
+            await anyio.sleep(ends_after_s)
+
+    began = anyio.current_time()
+    async with anyio.create_task_group() as calls:
+        calls.start_soon(wait_for_an_answer)
+        await anyio.sleep(0)
+        async with running(fixture):
+            await fixture.publish(held)
+            await anyio.sleep_until(began + written_after_s - 0.1)
+            assert not fixture.cluster.written, "a caller waits for its answer"
+            await anyio.sleep_until(began + written_after_s + 0.1)
+            assert len(fixture.cluster.written) == 1
+        calls.cancel_scope.cancel()
 
 
 async def test_what_a_claim_showed_when_it_was_read_may_be_gone_when_it_is_prepared(tmp_path: Path) -> None:
