@@ -1,6 +1,7 @@
 """Work for which no caller waits begins after the callers have their answers, and is not put off for ever."""
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from kerf_dra.driver.runtime.waiting_calls import MOST_S, WaitingCalls
@@ -41,8 +42,8 @@ async def test_other_work_begins_when_no_call_waits_or_calls_have_gone_first_lon
     calls = WaitingCalls()
     async with anyio.create_task_group() as group:
         group.start_soon(make_calls, calls, *lengths_s)
-        await anyio.sleep(0)
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
         assert await measure_wait(calls) == waits_s
         group.cancel_scope.cancel()
 
@@ -51,8 +52,8 @@ async def test_calls_that_come_without_a_pause_put_other_work_off_once() -> None
     calls = WaitingCalls()
     async with anyio.create_task_group() as group:
         group.start_soon(make_calls, calls, *(number / 2 for number in range(1, 40)))
-        await anyio.sleep(0)
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
         assert [await measure_wait(calls) for _ in range(3)] == [MOST_S, 0.0, 0.0]
         group.cancel_scope.cancel()
 
@@ -62,5 +63,5 @@ async def test_after_a_pause_calls_go_first_again() -> None:
     await make_call(calls, 10 * MOST_S)
     async with anyio.create_task_group() as group:
         group.start_soon(make_call, calls, 0.25)
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         assert await measure_wait(calls) == 0.25

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -180,7 +181,7 @@ async def test_the_write_waits_for_the_answer_of_another_call_and_not_for_one_th
     began = anyio.current_time()
     async with anyio.create_task_group() as calls:
         calls.start_soon(wait_for_an_answer)
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         async with running(fixture):
             await fixture.publish(held)
             await anyio.sleep_until(began + written_after_s - 0.1)
