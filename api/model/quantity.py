@@ -30,7 +30,7 @@ MAX_DIGITS: Final = 400
 _MAX_EXPONENT: Final = 400
 """The largest exponent; larger ones are rejected, as by the API server: ``1e999999999`` would take 100s of MB."""
 _CACHE_SIZE: Final = 4096
-"""The parsed quantities that are kept, about 0.5 MB: a cluster has few distinct ones (sizes of profiles)."""
+"""The quantities that are kept parsed, and printed, about 0.5 MB each: a cluster has few (sizes of profiles)."""
 
 
 @final
@@ -119,11 +119,16 @@ class Quantity:
 
     def __str__(self) -> str:
         """The canonical form: no fraction, the largest suffix that loses nothing."""
-        if self.nano == 0:
-            return "0"
-        if self.family == "binary" and self.is_integer and abs(self.nano) >= 1024 * NANO:
-            return _binary(self.nano // NANO)
-        return _decimal(self.nano, exponents=self.family == "exponent")
+        return _format(self.nano, self.family)
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def _format(nano: int, family: Family) -> str:
+    if nano == 0:
+        return "0"
+    if family == "binary" and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
+        return _binary(nano // NANO)
+    return _decimal(nano, exponents=family == "exponent")
 
 
 def _binary(value: int) -> str:

@@ -6,14 +6,19 @@ from itertools import pairwise
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from kerf_dra.api.core.v1 import EVENTS, NODES, Node, ObjectReference
 from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.kube.events import EventReporter, report_undone_writes
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kube.http.errors import ServerError
+from kerf_dra.driver.kube.http.transport import HttpRequest
 from kerf_dra.driver.kube.http.write_history import LONGEST_PAUSE_S, MOST, UndoneWriteError, WriteHistory
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -240,3 +245,54 @@ async def test_the_event_may_be_about_what_a_person_looks_at() -> None:
         group.cancel_scope.cancel()
     (event,) = (await server.client().list(EVENTS)).items
     assert (event.involved_object, "of Node n 3 times" in event.message) == (about, True)
+
+
+TEXTS = st.text(max_size=8) | st.sampled_from(
+    ['"generation":1', ",}", '{"path":"/metadata/resourceVersion"}', 'a"resourceVersion":"', "\\", '\\"timeAdded":']
+)
+KEYS = st.sampled_from(["spec", "labels", "generations", 'a"generation', "path"])
+DOCUMENTS = st.recursive(
+    TEXTS | st.integers() | st.none() | st.booleans(),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(KEYS, each, max_size=3),
+    max_leaves=12,
+)
+TIMES = {"resourceVersion": "7", "lastTransitionTime": "then", "timeAdded": None, "generation": 3}
+
+
+def build_write(body: object, content_type: str = "application/json") -> bytes:
+    """Return the digest of the write of ``body``."""
+    history = WriteHistory(now=lambda: 0.0)
+    request = HttpRequest(
+        method="PUT",
+        path="/api/v1/nodes/n",
+        resource="nodes",
+        query={},
+        body=msgspec.json.encode(body, order="deterministic"),
+        content_type=content_type,
+        is_object_read=False,
+    )
+    return history.begin(NODES, request, ObjectRef("", "n")).digest
+
+
+@given(DOCUMENTS, st.dictionaries(KEYS, TEXTS, max_size=3), st.sets(st.sampled_from(sorted(TIMES))))
+def test_two_writes_are_the_same_if_only_versions_and_times_differ(
+    document: object, labels: dict[str, str], times: set[str]
+) -> None:
+    stamped = {**labels, **{name: TIMES[name] for name in times}}
+    assert build_write([document, stamped, {"x": stamped}]) == build_write([document, labels, {"x": labels}])
+
+
+@given(DOCUMENTS, DOCUMENTS)
+def test_writes_of_different_content_are_different(one: object, other: object) -> None:
+    """A comma before a bracket within a text is nothing that the API server or Kerf writes."""
+    bodies = [msgspec.json.encode(each, order="deterministic") for each in (one, other)]
+    assume(len({body.replace(b",}", b"}").replace(b",]", b"]") for body in bodies}) == len(bodies))
+    assert build_write({"spec": one}) != build_write({"spec": other})
+
+
+@pytest.mark.parametrize("version", ["1", "22"])
+def test_the_version_that_a_json_patch_tests_does_not_make_it_another_write(version: str) -> None:
+    change = {"op": "replace", "path": "/status/devices", "value": [{"pool": "a"}]}
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    patches = [[change], [test, change], [change, test]]
+    assert len({build_write(patch, PatchType.JSON.value) for patch in patches}) == 1
