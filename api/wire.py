@@ -61,7 +61,7 @@ class Kind(Generic[ObjectT]):
     ``decode`` takes the JSON of one object, ``decode_list`` that of one page of a list. Both ignore unknown fields, as
     every Kubernetes client must, and raise UndecodableObjectError for JSON of another shape, which ``json_limits``
     may make readable. ``encode`` returns a JSON
-    object with ``apiVersion`` and ``kind``.
+    object with ``apiVersion`` and ``kind``, ``encode_body`` its text with sorted keys, for a request.
     """
 
     group: str
@@ -74,6 +74,7 @@ class Kind(Generic[ObjectT]):
     decode: Callable[[bytes | msgspec.Raw], ObjectT]
     decode_list: Callable[[bytes], ObjectList[ObjectT]]
     encode: Callable[[ObjectT], JsonObject]
+    encode_body: Callable[[ObjectT], bytes]
 
     @property
     def api_version(self) -> str:
@@ -106,6 +107,9 @@ def enc_hook(value: object) -> object:
     if isinstance(value, Quantity):
         return str(value)
     raise NotImplementedError(f"no encoding of {type(value).__name__}")
+
+
+_SORTED: Final = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
 
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401  (whatever the value's JSON form is)
@@ -175,6 +179,12 @@ def converted_kind(
     def encode(value: ObjectT) -> JsonObject:
         return {"apiVersion": api_version, "kind": kind, **to_builtins(from_model(value))}
 
+    beginning = msgspec.json.encode({"apiVersion": api_version, "kind": kind})[:-1]
+
+    def encode_body(value: ObjectT) -> bytes:
+        text = _SORTED.encode(from_model(value))
+        return beginning + b"," + text[1:] if len(text) > len(b"{}") else beginning + b"}"
+
     return Kind(
         group=group,
         version=version,
@@ -185,6 +195,7 @@ def converted_kind(
         decode=decode,
         decode_list=decode_list,
         encode=encode,
+        encode_body=encode_body,
     )
 
 
@@ -217,4 +228,5 @@ def projected_kind(kind: Kind[WholeT], type_: type[ObjectT], project: Callable[[
         decode=decode,
         decode_list=decode_list,
         encode=encode,
+        encode_body=encode,
     )

@@ -59,8 +59,12 @@ def is_valid(value: Any) -> bool:
 def test_any_value_survives_the_round_trip(kinds: ResourceKinds, field: str, data: st.DataObject) -> None:
     kind: Kind[Any] = getattr(kinds, field)
     value = data.draw(values(kind.type).filter(is_valid))
-    wire = json.dumps(kind.encode(value)).encode()
-    assert kind.decode(wire) == normal(kind, value)
+    document = kind.encode(value)
+    assert kind.decode(json.dumps(document).encode()) == normal(kind, value)
+    body = kind.encode_body(value)
+    assert json.loads(body) == document
+    metadata = json.loads(body).get("metadata", {})
+    assert [*metadata] == sorted(metadata)
 
 
 @pytest.mark.parametrize(("kinds", "field"), EVERY_KIND, ids=lambda value: getattr(value, "version", value))

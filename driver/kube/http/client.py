@@ -233,7 +233,7 @@ class Client:
         if dry_run:
             query["dryRun"] = "All"
         namespace = namespace or value.metadata.namespace
-        request = self._build_request("POST", kind, namespace, query=query, body=kind.encode(value))
+        request = self._build_request("POST", kind, namespace, query=query, text=kind.encode_body(value))
         expected = ExpectedAnswer.of_object(kind, namespace, value.metadata.name, is_stored=not dry_run)
         return await self._call_for(kind, request, expected)
 
@@ -243,8 +243,8 @@ class Client:
         Raises NotFoundError when there is no such object, ConflictError when it has the subresource already.
         """
         namespace, name = value.ref
-        body = kind.encode(value)
-        await self._transport.call(self._build_request("POST", kind, namespace, name, subresource, body=body))
+        text = kind.encode_body(value)
+        await self._transport.call(self._build_request("POST", kind, namespace, name, subresource, text=text))
 
     async def update(self, kind: Kind[ObjectT], value: ObjectT, *, subresource: str = "") -> ObjectT:
         """Replace the whole object (PUT).
@@ -252,7 +252,7 @@ class Client:
         Raises ConflictError when it is no longer at ``value``'s resource version, NotFoundError when it does not exist.
         """
         namespace, name = value.ref
-        request = self._build_request("PUT", kind, namespace, name, subresource, body=kind.encode(value))
+        request = self._build_request("PUT", kind, namespace, name, subresource, text=kind.encode_body(value))
         expected = ExpectedAnswer.of_object(kind, namespace, name, uid=value.metadata.uid)
         return await self._call_for(kind, request, expected)
 
@@ -408,9 +408,13 @@ class Client:
         *,
         query: dict[str, str] | None = None,
         body: object = None,
+        text: bytes | None = None,
         content_type: str = "application/json",
     ) -> HttpRequest:
-        """Build a request to a collection (``name`` is None) or to an object. Raises InvalidError."""
+        """Build a request to a collection (``name`` is None) or to an object. Raises InvalidError.
+
+        Its body is the JSON of ``body``, or ``text``.
+        """
         request = HttpRequest(
             method=method,
             path=kind.path(namespace, name or "", subresource),
@@ -418,7 +422,7 @@ class Client:
             query=query or {},
             # The API server sorts the keys of opaque parameters in a server-side apply of any field, and then takes
             # parameters that it keeps in another order for changed.
-            body=None if body is None else msgspec.json.encode(body, order="deterministic"),
+            body=text if body is None else msgspec.json.encode(body, order="deterministic"),
             content_type=content_type,
             is_object_read=method == "GET" and name is not None,
         )
