@@ -2,6 +2,7 @@
 
 import inspect
 from importlib import import_module
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.bench import noise
 from tests.bench.__main__ import MODULES, SETS
 from tests.bench.many_nodes import BYTES, METRIC, REQUESTS, VERB
 from tests.bench.measurement import Row
+from tests.bench.plot import draw_ratios
 
 
 @pytest.mark.parametrize("name", [*MODULES, *(name for names in SETS.values() for name in names)])
@@ -58,3 +60,17 @@ def test_what_the_api_server_counts_of_slices_is_found_in_its_metrics() -> None:
 """
     found = [(name, VERB.findall(labels), float(value)) for name, labels, value in METRIC.findall(metrics)]
     assert found == [(REQUESTS, ["POST"], 1000.0), (BYTES, ["create"], 4.4e7)]
+
+
+def test_rows_with_a_baseline_are_drawn_to_the_left_of_it_or_to_the_right() -> None:
+    rows = [
+        Row(name="less <b>", unit="ms", samples=[1.0], baseline_name="peer", baseline=[4.0]),
+        Row(name="more", unit="ms", samples=[400.0], baseline_name="peer", baseline=[4.0]),
+        Row(name="alone", unit="ms", samples=[1.0]),
+        Row(name="failed", unit="ms", samples=[1.0], baseline_name="peer", baseline=[0.0]),
+    ]
+    root = ET.fromstring(draw_ratios(rows))
+    bars = [(each.get("class"), float(each.get("x", "0"))) for each in root.iter("{http://www.w3.org/2000/svg}rect")]
+    assert [kind for kind, _ in bars] == ["less", "more"]
+    assert bars[0][1] < bars[1][1]
+    assert "less <b> / peer" in [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
