@@ -53,8 +53,8 @@ from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
 from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.concurrency import UnansweredCalls
 from kerf_dra.driver.runtime.notifier import forward
-from kerf_dra.driver.runtime.waiting_calls import WaitingCalls
 from kerf_dra.driver.runtime.worker_threads import Work
 
 
@@ -124,7 +124,7 @@ class NodePlugin:
             self.card_executor, settings.family.configurations, checkpoint, boot_id=boot_id
         )
         self._seen_claims = SeenClaims()
-        self._waiting_calls = WaitingCalls()
+        self._unanswered_calls = UnansweredCalls()
         self._status_writer = self._make_status_writer()
         self._executor = self._make_executor()
         self.lifecycle = self._make_lifecycle(tasks)
@@ -298,7 +298,7 @@ class NodePlugin:
             hardware=self._hardware,
             status_writer=self._status_writer,
             seen=self._seen_claims,
-            waiting=self._waiting_calls,
+            unanswered=self._unanswered_calls,
             refused=self._refused_claims,
             claim_metrics=self._claim_metrics,
         )
@@ -394,7 +394,7 @@ class NodePlugin:
             now=self._now,
             removal_s=self._settings.status_removal_s,
             seen=self._seen_claims,
-            waiting=self._waiting_calls,
+            unanswered=self._unanswered_calls,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:

@@ -1,4 +1,5 @@
-"""Structured concurrency in two forms: one coroutine for each of several items, and one execution that callers share.
+"""Structured concurrency: one coroutine for each of several items, one execution that callers share, and work that
+yields to callers.
 
 Single flight is Go's ``golang.org/x/sync/singleflight``: callers that ask for the same work while it runs share its one
 result. Two things differ here. The work runs in a task of its own, because a gRPC client's deadline cancels the handler
@@ -8,18 +9,24 @@ ended, so that at most one task works on a key.
 
 import logging
 import math
-from collections.abc import Callable, Coroutine, Hashable, Sequence
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 import anyio
 from anyio.abc import TaskGroup
 
 from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.runtime.notifier import Notifier
 
 ItemT = TypeVar("ItemT")
 KeyT = TypeVar("KeyT", bound=Hashable)
 ResultT = TypeVar("ResultT")
 ArgsT = TypeVarTuple("ArgsT")
+
+LONGEST_YIELD_S: Final = 2.0
+"""The longest time that other work lets callers go first: a burst of calls is over by then, and where calls come
+without a pause, or one hangs, the other work must be done all the same."""
 
 _log = logging.getLogger(__name__)
 
@@ -128,3 +135,33 @@ class SingleFlight(Generic[KeyT, ResultT]):
         finally:
             del self._flights[key]
             flight.ended.set()
+
+
+class UnansweredCalls:
+    """The number of calls that are being answered."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._busy_since = 0.0
+        self._answered = Notifier()
+        """Notified when the last caller has its answer."""
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count one call inside the context."""
+        if not self._count:
+            self._busy_since = anyio.current_time()
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if not self._count:
+                self._answered.notify()
+
+    async def let_go_first(self) -> None:
+        """Return as soon as no caller waits, or callers have waited without a pause for ``LONGEST_YIELD_S``."""
+        while self._count and (left_s := self._busy_since + LONGEST_YIELD_S - anyio.current_time()) > 0:
+            answered = self._answered.next_event
+            with anyio.move_on_after(left_s):
+                await answered.wait()

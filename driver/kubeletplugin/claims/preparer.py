@@ -40,7 +40,7 @@ from kerf_dra.driver.kubeletplugin.cluster.claim_end import EndContradictedError
 from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
 from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.runtime import logs, metrics
-from kerf_dra.driver.runtime.waiting_calls import WaitingCalls
+from kerf_dra.driver.runtime.concurrency import UnansweredCalls
 
 _log = logging.getLogger(__name__)
 
@@ -75,12 +75,12 @@ class ClaimPreparer:
         seen: SeenClaims,
         claim_metrics: ClaimMetrics,
         refused: RefusedClaims | None = None,
-        waiting: WaitingCalls | None = None,
+        unanswered: UnansweredCalls | None = None,
     ) -> None:
         """``refused``, ``status_writer`` and ``claim_metrics`` are given what prepares come to, ``seen`` what answers
-        show of claims. ``waiting`` counts the kubelet's calls.
+        show of claims. ``unanswered`` counts the kubelet's calls.
         """
-        self._waiting = waiting or WaitingCalls()
+        self._unanswered = unanswered or UnansweredCalls()
         self._state = state
         self._hardware = hardware
         self._claim_metrics = claim_metrics
@@ -97,7 +97,7 @@ class ClaimPreparer:
 
     async def prepare_claim(self, claim: ClaimRef) -> PreparedClaim:
         """Make the devices of ``claim`` ready, unless they are. Raises the KerfError that says why they are not."""
-        with self._waiting.counted(), _operation(self._driver, "prepare", claim):
+        with self._unanswered.counted(), _operation(self._driver, "prepare", claim):
             record = await self._flights.do(claim.uid, "prepare", self._prepare_allocated, claim, False)
         assert record is not None, "a prepare ends with a record or an error"
         return record
@@ -112,7 +112,7 @@ class ClaimPreparer:
 
         Raises the KerfError that says why they are not released.
         """
-        with self._waiting.counted(), _operation(self._driver, "unprepare", claim):
+        with self._unanswered.counted(), _operation(self._driver, "unprepare", claim):
             await self._flights.do(claim.uid, "unprepare", self._unprepare_recorded, claim)
             for record in self._checkpoint.list_set_aside(claim.uid):
                 await self._flights.do(record.claim.uid, "unprepare", self._unprepare_recorded, record.claim)

@@ -38,7 +38,7 @@ from kerf_dra.driver.kubeletplugin.inventory.device_status import (
 from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.backoff import Backoff
-from kerf_dra.driver.runtime.waiting_calls import WaitingCalls
+from kerf_dra.driver.runtime.concurrency import UnansweredCalls
 from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 ASK_AGAIN_S: Final = 600.0
@@ -70,10 +70,10 @@ class DeviceStatusWriter:
         now: Callable[[], float],
         removal_s: float,
         seen: SeenClaims,
-        waiting: WaitingCalls | None = None,
+        unanswered: UnansweredCalls | None = None,
         retries: Backoff = _RETRIES,
     ) -> None:
-        """``seen`` is given what the answers show of claims. ``waiting`` are the kubelet's calls, which go first.
+        """``seen`` is given what the answers show of claims. ``unanswered`` are the kubelet's calls, which go first.
 
         What a claim shows is removed ``removal_s`` seconds after it was unprepared.
         """
@@ -87,7 +87,7 @@ class DeviceStatusWriter:
         self._now = now
         self._removal_s = removal_s
         self._seen = seen
-        self._waiting = waiting or WaitingCalls()
+        self._unanswered = unanswered or UnansweredCalls()
         self._read: dict[str, ResourceClaim] = {}
         """Claims whose turn is to come, as they were read for their prepare, by UID."""
         self._queue: WorkQueue[ClaimRef] = WorkQueue(name="claim-status", retries=retries)
@@ -150,7 +150,7 @@ class DeviceStatusWriter:
 
     async def _reconcile(self, ref: ClaimRef) -> None:
         """Make the status of a claim follow its record. Raises KerfError."""
-        await self._waiting.let_go_first()
+        await self._unanswered.let_go_first()
         read = self._read.pop(ref.uid, None)
         if (left_s := self._refused_until.get(ref.namespace, 0) - anyio.current_time()) > 0:
             self._defer(ref, left_s)

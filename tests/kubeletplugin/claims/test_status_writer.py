@@ -35,7 +35,7 @@ from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims
 from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions, build_device_statuses
 from kerf_dra.driver.runtime import metrics, work_queue
 from kerf_dra.driver.runtime.backoff import Backoff
-from kerf_dra.driver.runtime.waiting_calls import MOST_S, WaitingCalls
+from kerf_dra.driver.runtime.concurrency import LONGEST_YIELD_S, UnansweredCalls
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
@@ -63,7 +63,7 @@ class WriterFixture:
     cluster: FakeCluster
     writer: DeviceStatusWriter
     hardware: HardwareExecutor
-    waiting: WaitingCalls
+    unanswered: UnansweredCalls
     records: dict[str, PreparedClaim] = field(default_factory=dict)
     is_running: bool = False
 
@@ -102,7 +102,7 @@ class WriterFixture:
 def build_fixture(root: Path) -> WriterFixture:
     cluster = FakeCluster()
     records: dict[str, PreparedClaim] = {}
-    waiting = WaitingCalls()
+    unanswered = UnansweredCalls()
     with open_checkpoint(root, boot_id=BOOT) as checkpoint:
         executor = CardExecutor({"fake": FakeBackend(CARDS)}, call_timeout_s=60, discovery_timeout_s=60)
         hardware = HardwareExecutor(executor, CONFIGURATIONS, checkpoint, boot_id=BOOT)
@@ -115,10 +115,10 @@ def build_fixture(root: Path) -> WriterFixture:
             now=lambda: 1000.0,
             removal_s=REMOVAL_S,
             seen=SeenClaims(),
-            waiting=waiting,
+            unanswered=unanswered,
             retries=Backoff(first_s=1, factor=2, limit_s=300, jitter=0),
         )
-    return WriterFixture(cluster, writer, hardware, waiting, records)
+    return WriterFixture(cluster, writer, hardware, unanswered, records)
 
 
 @asynccontextmanager
@@ -165,7 +165,9 @@ async def test_a_prepared_claim_shows_what_it_got_with_one_write(tmp_path: Path)
     assert len(fixture.cluster.written) == 1, "it shows that already"
 
 
-@pytest.mark.parametrize(("ends_after_s", "written_after_s"), [(0.5, 0.5), (60.0, MOST_S)], ids=["short", "hangs"])
+@pytest.mark.parametrize(
+    ("ends_after_s", "written_after_s"), [(0.5, 0.5), (60.0, LONGEST_YIELD_S)], ids=["short", "hangs"]
+)
 async def test_the_write_waits_for_the_answer_of_another_call_and_not_for_one_that_hangs(
     ends_after_s: float, written_after_s: float, tmp_path: Path
 ) -> None:
@@ -175,7 +177,7 @@ async def test_the_write_waits_for_the_answer_of_another_call_and_not_for_one_th
     fixture.prepare(held)
 
     async def wait_for_an_answer() -> None:
-        with fixture.waiting.counted():
+        with fixture.unanswered.counted():
             await anyio.sleep(ends_after_s)
 
     began = anyio.current_time()
