@@ -61,8 +61,12 @@ quick: lint types ## what a change can break: lint, types, and the tests that im
 	@tests=$$($(BIN)/python -m tools.affected_tests $(BASE)) && \
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(REALCLUSTER:%=--ignore=%) -m "$(FAST)" $$tests $(ARGS)
 
-test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores)
+# KUBELET_CYCLES: claims that the kubelet's DRA manager takes from allocation to deletion, in four tests. It needs Go: no
+# Go is an error, and 0 leaves it out.
+KUBELET_CYCLES ?= 100000
+test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores, with Go 1.5 hours more)
 	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "(long or property) and not realcluster and not oracle and not gpu and not browser" $(ARGS)
+	@test -n "$(ARGS)" -o "$(KUBELET_CYCLES)" = 0 || $(BIN)/python -m tests.oracle kubelet-dra --cases $$(($(KUBELET_CYCLES) / 4))
 
 # One process: it loads the driver's own library. KERF_GPU_DRIVER_ROOT is where the driver has its files, if not in /.
 gpu: $(VENV)/.installed ## Kerf on the NVIDIA cards of this machine (root), of which nothing is changed

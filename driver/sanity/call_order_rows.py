@@ -1,13 +1,16 @@
 """Rows about calls for several claims, calls that end early, and orders of calls that kubelets make now and then."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 import anyio
 
+from kerf_dra import cdi
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PrepareOutcome
 from kerf_dra.driver.sanity.allocated_claims import FOREIGN_DEVICE, FOREIGN_DRIVER, list_devices
+from kerf_dra.driver.sanity.driver_process import holding
 from kerf_dra.driver.sanity.driver_under_test import CallError, DriverUnderTest, RefusedCallError
 from kerf_dra.driver.sanity.given_claims import MOST_CLAIMS
 from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
@@ -18,6 +21,10 @@ _AFTER_S: Final = (0.001, 0.003, 0.01, 0.03, 0.1)
 """Times after which a call is ended, or another one made, so that one of them is in the middle of a prepare."""
 _AGAIN_S: Final = 10.0
 """The time in which a driver may still be at work on a call that has ended."""
+_RELEASED_S: Final = 60.0
+"""The time until a device is free after the end of the program that used it: drivers look in intervals."""
+DEVICE_NODES: Final = "KERF_SANITY_DEVICE_NODES"
+"""The variable with the paths of a claim's device nodes on the host, between colons."""
 _POLL_S: Final = 0.1
 """Seconds between two tries."""
 
@@ -36,13 +43,18 @@ async def _check_unknown_field(driver: DriverUnderTest) -> str:
 
 async def _check_cancelled(driver: DriverUnderTest) -> str:
     for after_s in _AFTER_S:
-        async with driver.claims.allocated() as [claim]:
-            with suppress(CallError):
-                await driver.prepare(claim, timeout_s=after_s)
-            error = await _prepare_again(driver, claim)
-            await driver.unprepare_one(claim)
-        if error:
-            return f"{_AGAIN_S:g} s after a call that was ended after {after_s * 1000:g} ms: {error}"
+        for is_cancelled in (False, True):
+            async with driver.claims.allocated() as [claim]:
+                if is_cancelled:
+                    await driver.cancel_prepare(claim, after_s)
+                else:
+                    with suppress(CallError):
+                        await driver.prepare(claim, timeout_s=after_s)
+                error = await _prepare_again(driver, claim)
+                await driver.unprepare_one(claim)
+            if error:
+                how = "was cancelled" if is_cancelled else "had its deadline"
+                return f"{_AGAIN_S:g} s after a call that {how} after {after_s * 1000:g} ms: {error}"
     return ""
 
 
@@ -67,9 +79,9 @@ async def _check_made_again(driver: DriverUnderTest) -> str:
             if error := await driver.unprepare_one(former):
                 return f"unprepare of the former claim failed: {error}"
             async with driver.prepared(claim) as outcome:
-                before = _list_defined(driver, outcome)
+                before = driver.list_defined(outcome)
                 await driver.unprepare_one(former)  # once more, as kubelets do
-                gone = before - _list_defined(driver, outcome)
+                gone = before - driver.list_defined(outcome)
     return f"the unprepare of the former claim took {', '.join(sorted(gone))} from the new one" if gone else ""
 
 
@@ -114,9 +126,9 @@ async def _check_other_order(driver: DriverUnderTest) -> str:
         async with driver.claims.allocated(2) as claims:
             outcomes = {claim: await driver.prepare_one(claim) for claim in claims}
             first, last = claims[::order]
-            before = _list_defined(driver, outcomes[last])
+            before = driver.list_defined(outcomes[last])
             errors = [await driver.unprepare_one(first)]
-            gone = before - _list_defined(driver, outcomes[last])
+            gone = before - driver.list_defined(outcomes[last])
             errors.append(await driver.unprepare_one(last))
         if error := next(filter(None, errors), ""):
             return f"unprepare of one of two claims failed: {error}"
@@ -144,9 +156,36 @@ async def _prepare_somehow(driver: DriverUnderTest, claim: ClaimRef) -> None:
         await driver.prepare(claim)
 
 
-def _list_defined(driver: DriverUnderTest, outcome: PrepareOutcome) -> set[str]:
-    """Return the CDI names of prepared devices that files define."""
-    return {name for each in outcome.devices for name in each.cdi_ids} & driver.load_cdi_catalog().devices.keys()
+async def _check_held(driver: DriverUnderTest) -> str:
+    if not driver.holder:
+        raise NotTriedError("how one uses a device is the driver's own: give a program that does so with --holder")
+    async with driver.claims.allocated() as [claim]:
+        outcome = await driver.prepare_one(claim)
+        variables = _describe_edits(driver, outcome)
+        async with holding(driver.holder, variables):
+            refusal = await driver.unprepare_one(claim)  # an error is fine: the kubelet calls again
+        error, deadline = refusal, anyio.current_time() + _RELEASED_S
+        while error and anyio.current_time() < deadline:
+            await anyio.sleep(_POLL_S)
+            error = await driver.unprepare_one(claim)
+    if error:
+        return f"unprepare fails {_RELEASED_S:g} s after the end of the program that used the device: {error}"
+    async with driver.claims.allocated() as [following], driver.prepared(following):
+        return ""
+
+
+def _describe_edits(driver: DriverUnderTest, outcome: PrepareOutcome) -> Mapping[str, str]:
+    """Return the variables of a container with the prepared devices, and DEVICE_NODES with their device nodes.
+
+    Raises NotTriedError when a name of them is not defined: another row reports it.
+    """
+    names = [name for each in outcome.devices for name in each.cdi_ids]
+    try:
+        edits = cdi.requested_edits(driver.load_cdi_catalog(), names)
+    except cdi.UnresolvedError as error:
+        raise NotTriedError(f"what a container gets is not known: {error}") from error
+    nodes = ":".join(node.host_path or node.path for node in edits.device_nodes)
+    return dict(text.split("=", 1) for text in edits.env if "=" in text) | {DEVICE_NODES: nodes}
 
 
 ROWS: Final = (
@@ -161,7 +200,7 @@ ROWS: Final = (
     Row(
         id="PREPARE-10",
         level=Level.MUST,
-        tries="prepare after a call for the same claim that its caller has ended early",
+        tries="prepare after a call for the same claim that had its deadline early, or was cancelled",
         source=f"{_MANAGER}: a call has a deadline, and a kubelet may end; the next call is for the same claim",
         remedy="finish or undo what the call has begun, and answer the next one",
         check=_check_cancelled,
@@ -213,5 +252,13 @@ ROWS: Final = (
         source=f"{_MANAGER}: a pod may be deleted after the deadline of a prepare that goes on",
         remedy="let the unprepare wait for the prepare, or refuse it, so that the next one succeeds",
         check=_check_unprepare_meanwhile,
+    ),
+    Row(
+        id="UNPREPARE-7",
+        level=Level.MUST,
+        tries="unprepare while a program uses the device, and after its end",
+        source=f"{_MANAGER}: a call has a deadline, and is made again until it succeeds",
+        remedy="refuse the unprepare, or release the device later; succeed once the program has ended",
+        check=_check_held,
     ),
 )

@@ -25,13 +25,15 @@ from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, P
 from kerf_dra.cdi.cache import read_file
 from kerf_dra.driver.runtime.unary_call import call_unary
 from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
-from kerf_dra.driver.sanity.driver_process import DriverProcess, ProcessError
+from kerf_dra.driver.sanity.driver_process import DriverProcess, InstanceCommand, ProcessError
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 START_S: Final = 60.0
-"""The longest time from a driver's start to its service, and to what it publishes."""
+"""The longest time from a driver's start to its service."""
+PUBLISHED_S: Final = 60.0
+"""The longest time from then to what it publishes."""
 _POLL_S: Final = 0.1
 """Seconds between two looks whether it has come so far."""
 HANDSHAKE_S: Final = 5.0
@@ -65,6 +67,10 @@ class DriverUnderTest:
     claims: AllocatedClaims
     process: DriverProcess | None = None
     """Its process; None: the test has not started it."""
+    instances: InstanceCommand | None = None
+    """How another instance is started beside it; None: its command has no place for what distinguishes them."""
+    holder: Sequence[str] = ()
+    """The command of a program that uses a device; empty: there is none."""
     info: PluginInfo | None = field(default=None, init=False)
     """Its registration, once that has been read."""
 
@@ -90,9 +96,15 @@ class DriverUnderTest:
             raise ProcessError(f"the driver has ended with exit code {code}")
         raise ProcessError(f"the driver does not serve {self.registration_socket} {START_S:g} s after its start")
 
+    def create_instance(self) -> "DriverUnderTest":
+        """Return another instance of the driver on the same node, which is not started yet."""
+        assert self.instances is not None, "only a driver with instances has another one"
+        socket, command = self.instances.name_instance()
+        return replace(self, registration_socket=socket, process=DriverProcess(command))
+
     async def wait_published(self) -> None:
-        """Wait until the driver's pools are complete, for START_S at most. Raises ApiError."""
-        with anyio.move_on_after(START_S):
+        """Wait until the driver's pools are complete, for PUBLISHED_S at most. Raises ApiError."""
+        with anyio.move_on_after(PUBLISHED_S):
             while not are_complete(await self.claims.list_slices()):  # noqa: ASYNC110  (as the API server is asked)
                 await anyio.sleep(_POLL_S)
 
@@ -108,6 +120,15 @@ class DriverUnderTest:
     async def prepare(self, *claims: ClaimRef, timeout_s: float = CALL_S) -> Mapping[str, PrepareOutcome]:
         """Call NodePrepareResources; returns the outcomes by UID. Raises CallError."""
         return await self._call(await self._endpoint(), (await self._service()).prepare, claims, timeout_s)
+
+    async def cancel_prepare(self, claim: ClaimRef, after_s: float) -> None:
+        """Call NodePrepareResources, and cancel the call so long after its begin. Raises CallError."""
+        method = (await self._service()).prepare
+        async with self._channel(await self._endpoint()) as channel:
+            stub: Any = channel.unary_unary(method.path, request_serializer=method.encode_request)
+            call = stub((claim,), timeout=CALL_S)
+            await anyio.sleep(after_s)
+            call.cancel()
 
     async def prepare_with_unknown_field(self, claim: ClaimRef) -> Mapping[str, PrepareOutcome]:
         """Call NodePrepareResources with a field that only later kubelets know. Raises CallError."""
@@ -187,6 +208,24 @@ class DriverUnderTest:
     def load_cdi_catalog(self) -> "cdi.Catalog":
         """Return what the files of the CDI folders define, as container runtimes read them."""
         return cdi.Cache(self.cdi_folders).catalog
+
+    def list_defined(self, outcome: PrepareOutcome) -> set[str]:
+        """Return the CDI names of prepared devices that files define."""
+        return {name for each in outcome.devices for name in each.cdi_ids} & self.load_cdi_catalog().devices.keys()
+
+    async def leaves_files(self) -> bool:
+        """Whether files define a claim's names after its unprepare by the process that has prepared it, too.
+
+        Rows about other processes do not report that again. Raises CallError, NoDeviceError and ApiError.
+        """
+        async with self.claims.allocated() as [claim]:
+            async with self.prepared(claim) as outcome:
+                pass
+            return bool(self.list_own(outcome, claim))
+
+    def list_own(self, outcome: PrepareOutcome, claim: ClaimRef) -> set[str]:
+        """Return the defined names that are of this claim alone: others, such as a card's, may stay."""
+        return {name for name in self.list_defined(outcome) if claim.uid in name}
 
     async def _endpoint(self) -> Path:
         return Path((self.info or await self.get_info()).endpoint)

@@ -1,14 +1,24 @@
 """Rows about the registration of a plugin (``k8s.io/kubelet/pkg/apis/pluginregistration/v1``)."""
 
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 from kerf_dra.api.dra.registry import SUPPORTED_VERSIONS
 from kerf_dra.api.registration.v1 import DRA_PLUGIN, RegistrationStatus
-from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest, is_socket
+from kerf_dra.driver.sanity.driver_process import GRACE_S, INSTANCE, DriverProcess
+from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest, are_complete, is_socket
 from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
 
 _API: Final = "k8s.io/kubelet pluginregistration/v1 api.proto"
+_ROLLING: Final = "kubeletplugin: RollingUpdate; kubelets of 1.33 and later call the newest of several instances"
+_MOST_PATH_BYTES: Final = 107
+"""The longest path of a unix socket (``sun_path`` of unix(7), with the byte 0 at its end)."""
 
 
 async def _check_info(driver: DriverUnderTest) -> str:
@@ -24,6 +34,8 @@ async def _check_endpoint(driver: DriverUnderTest) -> str:
     endpoint = Path((await driver.get_info()).endpoint)
     if not endpoint.is_absolute():
         return f"endpoint {str(endpoint)!r} is no absolute path"
+    if (size := len(os.fsencode(endpoint))) > _MOST_PATH_BYTES:
+        return f"endpoint {endpoint} has {size} bytes; paths of sockets have {_MOST_PATH_BYTES} at most"
     return "" if is_socket(endpoint) else f"endpoint {endpoint} is no socket"
 
 
@@ -52,6 +64,64 @@ async def _check_status(driver: DriverUnderTest) -> str:
     await driver.notify_registration(RegistrationStatus(registered=True))
     after = await driver.get_info()
     return f"the registration changed from {before} to {after}" if before != after else ""
+
+
+async def _check_newest_instance(driver: DriverUnderTest) -> str:
+    leaves = await driver.leaves_files()
+    async with _another_instance(driver) as newest, driver.claims.allocated() as [claim]:
+        outcome = await driver.prepare_one(claim)
+        if error := await newest.unprepare_one(claim):
+            return f"unprepare by the newest instance of what the older one has prepared failed: {error}"
+        left = driver.list_own(outcome, claim)
+        async with newest.prepared(claim):
+            pass
+    return f"{', '.join(sorted(left))} is defined after the unprepare by the newest" if left and not leaves else ""
+
+
+async def _check_end_of_older(driver: DriverUnderTest) -> str:
+    async with _another_instance(driver) as newest, driver.claims.allocated() as [claim]:
+        outcome = await driver.prepare_one(claim)
+        defined, was_complete = driver.list_defined(outcome), are_complete(await driver.claims.list_slices())
+        await _process_of(driver).end_or_kill(signal.SIGTERM, GRACE_S)
+        if not newest.has_registration_socket:
+            return f"{newest.registration_socket} of the newest instance is gone with the end of the older one"
+        if gone := sorted(defined - driver.load_cdi_catalog().devices.keys()):
+            return f"no file defines {', '.join(gone)} after the end of the older instance"
+        if was_complete:
+            await newest.wait_published()
+            if not are_complete(await newest.claims.list_slices()):
+                return "the slices are gone with the end of the older instance"
+        error = await newest.unprepare_one(claim)
+    return f"unprepare by the newest instance after the end of the older one failed: {error}" if error else ""
+
+
+@asynccontextmanager
+async def _another_instance(driver: DriverUnderTest) -> AsyncIterator[DriverUnderTest]:
+    """Another instance runs inside, beside the driver, which runs alone afterwards.
+
+    Raises NotTriedError, and ProcessError when an instance does not serve.
+    """
+    first = _process_of(driver)
+    if driver.instances is None:
+        raise NotTriedError(
+            f"its instances have the same sockets: write {INSTANCE} in --registration-socket and in an option of the "
+            "command, such as that for the pod's UID"
+        )
+    newest = driver.create_instance()
+    try:
+        await newest.start()
+        yield newest
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _process_of(newest).end_or_kill(signal.SIGTERM, GRACE_S)
+            if first.exit_code is not None:
+                await driver.start()
+
+
+def _process_of(driver: DriverUnderTest) -> DriverProcess:
+    if driver.process is None:
+        raise NotTriedError("the test has not started the driver: give its command after --")
+    return driver.process
 
 
 ROWS: Final = (
@@ -96,3 +166,22 @@ ROWS: Final = (
         check=_check_status,
     ),
 )
+INSTANCE_ROWS: Final = (
+    Row(
+        id="REG-6",
+        level=Level.MUST,
+        tries="two instances at once: unprepare by the newest one of what the older one has prepared",
+        source=_ROLLING,
+        remedy="keep what is prepared where each instance reads it at each call, or hand it over",
+        check=_check_newest_instance,
+    ),
+    Row(
+        id="REG-7",
+        level=Level.MUST,
+        tries="two instances at once: the end of the older one, while a claim is prepared",
+        source=_ROLLING,
+        remedy="remove at the end the sockets of this instance alone, and no file of a prepared claim and no slice",
+        check=_check_end_of_older,
+    ),
+)
+"""Those for which two instances of the driver run at the same time, as in a rolling update."""

@@ -10,12 +10,10 @@ import anyio.lowlevel
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PrepareOutcome
 from kerf_dra.driver.sanity.allocated_claims import format_devices, list_devices
-from kerf_dra.driver.sanity.driver_process import DriverProcess, ProcessError
+from kerf_dra.driver.sanity.driver_process import GRACE_S, DriverProcess, ProcessError
 from kerf_dra.driver.sanity.driver_under_test import CallError, DriverUnderTest
 from kerf_dra.driver.sanity.rows import Level, NotTriedError, Row
 
-_GRACE_S: Final = 30.0
-"""The time that a kubelet gives a pod that it ends (``terminationGracePeriodSeconds`` by default)."""
 _REST_S: Final = 2.0
 """Seconds from the registration to a signal: a driver's start goes on after it, with lists of objects for example."""
 _CYCLES: Final = 1000
@@ -42,26 +40,26 @@ async def _restart(driver: DriverUnderTest) -> None:
 async def _check_prepare_again(driver: DriverUnderTest) -> str:
     _process_of(driver)
     async with driver.claims.allocated() as [claim], driver.prepared(claim) as before:
+        defined = driver.list_defined(before)
         await _restart(driver)
         after = await driver.prepare_one(claim)
         if sorted(map(str, before.devices)) != sorted(map(str, after.devices)):
             return f"before the restart {before.devices}, after it {after.devices}"
-        catalog = driver.load_cdi_catalog()
-        missing = [name for device in after.devices for name in device.cdi_ids if name not in catalog.devices]
+        missing = sorted(defined - driver.list_defined(after))
     return f"after the restart no file defines {', '.join(missing)}" if missing else ""
 
 
 async def _check_unprepare(driver: DriverUnderTest) -> str:
     _process_of(driver)
+    leaves = await driver.leaves_files()
     async with driver.claims.allocated() as [claim]:
         outcome = await driver.prepare_one(claim)
-        own = {name for device in outcome.devices for name in device.cdi_ids if claim.uid in name}
         await _restart(driver)
         error = await driver.unprepare_one(claim)
-        left = own & driver.load_cdi_catalog().devices.keys()
+        left = driver.list_own(outcome, claim)
     if error:
         return f"unprepare of a claim that was prepared before the restart failed: {error}"
-    return f"{', '.join(sorted(left))} is defined after the unprepare" if left else ""
+    return f"{', '.join(sorted(left))} is defined after the unprepare" if left and not leaves else ""
 
 
 async def _check_deleted_meanwhile(driver: DriverUnderTest) -> str:
@@ -73,6 +71,22 @@ async def _check_deleted_meanwhile(driver: DriverUnderTest) -> str:
         await driver.start()
         error = await driver.unprepare_one(claim)
     return f"unprepare of a claim that was deleted while the driver was away failed: {error}" if error else ""
+
+
+async def _check_files_back(driver: DriverUnderTest) -> str:
+    process, files = _process_of(driver), driver.read_cdi_files()
+    async with driver.claims.allocated() as [claim], driver.prepared(claim) as before:
+        defined = driver.list_defined(before)
+        written = [path for path, data in driver.read_cdi_files().items() if files.get(path) != data]
+        if not written:
+            raise NotTriedError("it writes no CDI file for a claim")
+        await process.kill()
+        for path in written:
+            path.unlink()
+        await driver.start()
+        await driver.prepare_one(claim)
+        missing = sorted(defined - driver.load_cdi_catalog().devices.keys())
+    return f"prepare succeeds, and no file defines {', '.join(missing)}" if missing else ""
 
 
 async def _check_names(driver: DriverUnderTest) -> str:
@@ -93,7 +107,7 @@ async def _check_end(driver: DriverUnderTest) -> str:
     process = _process_of(driver)
     await anyio.sleep(_REST_S)
     try:
-        await process.end(signal.SIGTERM, _GRACE_S)
+        await process.end(signal.SIGTERM, GRACE_S)
         return ""
     except ProcessError as error:
         return str(error)
@@ -105,7 +119,7 @@ async def _check_socket_removed(driver: DriverUnderTest) -> str:
     process = _process_of(driver)
     await anyio.sleep(_REST_S)
     try:
-        await process.end(signal.SIGTERM, _GRACE_S)
+        await process.end(signal.SIGTERM, GRACE_S)
         is_there = driver.has_registration_socket
     except ProcessError as error:
         raise NotTriedError(str(error)) from error
@@ -119,6 +133,11 @@ async def _check_descriptors(driver: DriverUnderTest) -> str:
     async with driver.claims.allocated() as [claim]:
         async with driver.prepared(claim):
             pass  # the first one opens what the driver keeps
+        try:
+            async with driver.prepared(claim):
+                pass
+        except CallError as error:
+            raise NotTriedError(f"it prepares no claim again: {error}") from error
         before = process.count_descriptors()
         done, deadline = 0, anyio.current_time() + _CYCLES_S
         while done < _CYCLES and anyio.current_time() < deadline:
@@ -140,14 +159,14 @@ async def _check_ended_in_prepare(driver: DriverUnderTest, number: signal.Signal
     """Send a signal at several moments of a prepare, each time start the driver again, and prepare the claim."""
     _process_of(driver)
     async with driver.claims.allocated() as [claim]:
-        async with driver.prepared(claim):
-            pass  # a first one may write files that are of no claim
+        async with driver.prepared(claim) as usual:
+            defined = driver.list_defined(usual)  # a first one may also write files that are of no claim
         files = {*driver.read_cdi_files()}
         for after_s in (None, *_ENDS_AFTER_S):
             was_prepared = await _end_in_prepare(driver, claim, number, after_s)
             await driver.start()
             try:
-                seen = await _try_prepare(driver, claim)
+                seen = await _try_prepare(driver, claim, usual, defined)
                 error = await driver.unprepare_one(claim)
             except CallError as failure:
                 seen, error = str(failure), ""
@@ -158,8 +177,7 @@ async def _check_ended_in_prepare(driver: DriverUnderTest, number: signal.Signal
                 elif left and not error:
                     seen = f"{', '.join(left)} is there after the unprepare"
             if seen:
-                when = "at its first CDI file" if after_s is None else f"{after_s * 1000:g} ms after its begin"
-                return f"after {number.name} in a prepare, {when}, and a start: {seen}"
+                return f"after {number.name} in a prepare, {_describe_moment(after_s)}, and a start: {seen}"
     return ""
 
 
@@ -178,27 +196,45 @@ async def _end_in_prepare(
     async with anyio.create_task_group() as group:
         group.start_soon(prepare)
         await (_wait_file(driver) if after_s is None else anyio.sleep(after_s))
-        await _end(_process_of(driver), number)
+        await _process_of(driver).end_or_kill(number, GRACE_S)
     return claim.uid in answers and not answers[claim.uid].error
 
 
-async def _end(process: DriverProcess, number: signal.Signals) -> None:
-    """End a process by a signal, and kill it where it does not end: that is another row's finding."""
-    try:
-        await process.end(number, _GRACE_S)
-    except ProcessError:
-        await process.kill()
-
-
-async def _try_prepare(driver: DriverUnderTest, claim: ClaimRef) -> str:
-    """Prepare a claim; returns what is wrong with the answer. Raises CallError."""
-    wanted = await driver.claims.read_allocation(claim)
+async def _try_prepare(driver: DriverUnderTest, claim: ClaimRef, usual: PrepareOutcome, defined: set[str]) -> str:
+    """Prepare a claim; returns how the answer is not as usual, with these names defined. Raises CallError."""
     outcome = await driver.prepare_one(claim)
-    given, catalog = list_devices(outcome), driver.load_cdi_catalog()
+    wanted, given = list_devices(usual), list_devices(outcome)
     if given != wanted:
-        return f"allocated is {format_devices(wanted)}, prepared {format_devices(given)}"
-    missing = [name for each in outcome.devices for name in each.cdi_ids if name not in catalog.devices]
+        return f"prepared before was {format_devices(wanted)}, now {format_devices(given)}"
+    missing = sorted(defined - driver.load_cdi_catalog().devices.keys())
     return f"no file defines {', '.join(missing)}" if missing else ""
+
+
+async def _check_killed_in_unprepare(driver: DriverUnderTest) -> str:
+    process = _process_of(driver)
+    async with driver.claims.allocated() as [claim]:
+        if error := await driver.unprepare_one(claim):
+            raise NotTriedError(f"unprepare of a claim that is not prepared fails: {error}")
+    for after_s in (None, *_ENDS_AFTER_S):
+        async with driver.claims.allocated() as [claim]:
+            await driver.prepare_one(claim)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_unprepare_somehow, driver, claim)
+                await (_wait_file(driver) if after_s is None else anyio.sleep(after_s))
+                await process.kill()
+            await driver.start()
+            if error := await driver.unprepare_one(claim):
+                return f"after SIGKILL in an unprepare, {_describe_moment(after_s)}, and a start: {error}"
+    return ""
+
+
+async def _unprepare_somehow(driver: DriverUnderTest, claim: ClaimRef) -> None:
+    with suppress(CallError):  # the driver is killed meanwhile
+        await driver.unprepare(claim)
+
+
+def _describe_moment(after_s: float | None) -> str:
+    return "at its first change of a CDI folder" if after_s is None else f"{after_s * 1000:g} ms after its begin"
 
 
 async def _wait_file(driver: DriverUnderTest) -> None:
@@ -281,5 +317,21 @@ ROWS: Final = (
         source="KEP-4381: a kubelet calls again until it succeeds; a rolling update ends drivers by SIGTERM",
         remedy="answer calls in flight before the end, or fail them, and keep nothing that is half done",
         check=_check_drained,
+    ),
+    Row(
+        id="RESTART-10",
+        level=Level.MUST,
+        tries="unprepare of a claim in whose unprepare the driver was killed, at several moments",
+        source="KEP-4381: a kubelet calls again until it succeeds",
+        remedy="expect that some of it is done, and do the rest",
+        check=_check_killed_in_unprepare,
+    ),
+    Row(
+        id="RESTART-11",
+        level=Level.MAY,
+        tries="prepare of a prepared claim whose CDI files are lost, by the driver after a restart",
+        source="/var/run is a tmpfs: a node that starts again has lost it, while the kubelet's folders stay",
+        remedy="write the files of a claim at each prepare, also when it is answered from what was kept",
+        check=_check_files_back,
     ),
 )

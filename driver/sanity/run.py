@@ -28,6 +28,7 @@ ROWS: Final[tuple[Row, ...]] = (
     *cdi_rows.ROWS,
     *health_rows.ROWS,
     *restart_rows.ROWS,
+    *registration_rows.INSTANCE_ROWS,
 )
 """All rows, in the order in which they are run."""
 _END_S: Final = 0.5

@@ -16,17 +16,26 @@ from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.local.apiserver import ApiServer
 from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
-from kerf_dra.driver.sanity.driver_process import DriverProcess
+from kerf_dra.driver.sanity.driver_process import INSTANCE, DriverProcess, read_instance_command
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
 
 NODE: Final = "node-1"
+HOLDER: Final = ("sh", "-c", "echo in use; exec sleep 600")
+"""A program that uses a device of which there is no use but to be allocated, as that of an example."""
 
 
 @asynccontextmanager
 async def one_driver(
-    root: Path, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    root: Path,
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    holder: Sequence[str] = HOLDER,
 ) -> AsyncIterator[DriverUnderTest]:
-    """A driver that ``command`` starts, on a node of its own, below ``root``."""
+    """A driver that ``command`` starts, on a node of its own, below ``root``.
+
+    With INSTANCE in the command the names of its sockets have it, too. ``holder`` uses a device; empty: nothing does.
+    """
     server = ApiServer()
     async with anyio.create_task_group() as tasks:
         await tasks.start(server.serve)
@@ -37,9 +46,22 @@ async def one_driver(
             await client.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
             claims = AllocatedClaims(client, await discover(client), driver=name, node=NODE, namespace="default")
             variables = [f"{key}={value}" for key, value in (environment or {}).items()]
-            process = DriverProcess(["env", *variables, *command])
-            yield DriverUnderTest(root / f"kubelet/plugins_registry/{name}-reg.sock", [root / "cdi"], claims, process)
+            yield build_driver(
+                root / "kubelet/plugins_registry", root / "cdi", claims, ["env", *variables, *command], holder
+            )
         tasks.cancel_scope.cancel()
+
+
+def build_driver(
+    registry: Path, cdi_folder: Path, claims: AllocatedClaims, command: Sequence[str], holder: Sequence[str] = ()
+) -> DriverUnderTest:
+    """Return a driver that ``command`` starts, with a socket in ``registry`` as the helper library names it."""
+    is_one_of_several = any(INSTANCE in part for part in command)
+    socket = registry / (f"{claims.driver}-{INSTANCE}-reg.sock" if is_one_of_several else f"{claims.driver}-reg.sock")
+    instances = read_instance_command(socket, command)
+    if instances is not None:
+        socket, command = instances.name_instance()
+    return DriverUnderTest(socket, [cdi_folder], claims, DriverProcess(command), instances, holder)
 
 
 def kerf_command(root: Path, family: str, backend: str) -> Sequence[str]:
@@ -53,6 +75,7 @@ def kerf_command(root: Path, family: str, backend: str) -> Sequence[str]:
         "--device-plugins-dir": root / "kubelet/device-plugins",
         "--cdi-dir": root / "cdi",
         "--probes-address": "127.0.0.1:0",
+        "--instance": INSTANCE,
         "--log-level": "error",
     }
     command = [sys.executable, "-m", "kerf_dra.driver.cli", "kubelet-plugin"]

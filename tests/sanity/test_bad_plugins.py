@@ -81,7 +81,9 @@ async def test_a_socket_that_is_no_plugin_fails_the_row_within_the_handshake(
     assert result.seen.startswith(("GetInfo: DEADLINE_EXCEEDED", "GetInfo: UNAVAILABLE"))
 
 
-async def test_an_answer_larger_than_a_kubelet_reads_fails_the_row() -> None:
+async def test_an_answer_larger_than_a_kubelet_reads_fails_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_under_test, "HANDSHAKE_S", 60.0)  # a busy machine sends it for some seconds
+
     async def answer(_: None) -> PluginInfo:
         return PluginInfo(name="x" * LARGE, endpoint="/", supported_versions=())
 
@@ -105,6 +107,18 @@ async def test_an_answer_that_is_another_message_fails_the_row() -> None:
             [result] = [result async for result in run_rows(driver, select_rows(["REG-1"]))]
     assert result.outcome is Outcome.FAILED
     assert result.seen.startswith("GetInfo: the answer is no such message: ")
+
+
+async def test_an_endpoint_with_a_path_that_no_socket_can_have_fails_the_row() -> None:
+    async def answer(_: None) -> PluginInfo:
+        return PluginInfo(name=DRIVER, endpoint=f"/{'d' * 107}", supported_versions=())
+
+    async with toy_driver() as (toy, driver):
+        driver.registration_socket = toy.root / "other.sock"
+        async with serving_at(driver.registration_socket, dict([unary(GET_INFO, answer)]), grace_s=0):
+            [result] = [result async for result in run_rows(driver, select_rows(["REG-2"]))]
+    assert result.outcome is Outcome.FAILED
+    assert result.seen.endswith(" has 108 bytes; paths of sockets have 107 at most")
 
 
 async def test_a_driver_whose_devices_are_all_in_use_has_rows_skipped_with_the_reason(

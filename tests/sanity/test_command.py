@@ -32,8 +32,8 @@ spec: {spec: {devices: {requests: [{name: right, exactly: {deviceClassName: toys
 def command_of(toy: ToyDriver, *arguments: str) -> Sequence[str]:
     return [
         *(sys.executable, "-m", "kerf_dra.driver.cli", "sanity", f"--driver={DRIVER}", f"--node={NODE}"),
-        *(f"--registration-socket={toy.registration_socket}", f"--cdi-dir={toy.cdi_folder}", *arguments),
-        f"--kubeconfig={toy.root / 'kubeconfig'}",
+        *(f"--registration-socket={toy.registration_socket}", f"--cdi-dir={toy.cdi_folder}"),
+        *(f"--kubeconfig={toy.root / 'kubeconfig'}", *arguments),
     ]
 
 
@@ -129,6 +129,11 @@ async def test_a_file_without_usable_claims_is_bad_input(text: str, message: str
         (("--waive=REG-99=late",), 2, "there is no row REG-99"),
         (("--waive=REG-1",), 2, "REG-1 has no reason: ID=REASON"),
         (("--registration-socket=/nowhere", "--row=REG-1"), 1, "/nowhere is no socket"),
+        (("--registration-socket=/a-{instance}-reg.sock",), 2, "the command after -- lacks it"),
+        (("--", "driver", "--pod-uid={instance}"), 2, "the path lacks {instance}, which the command has"),
+        (("--holder='a",), 2, "--holder: is no command: No closing quotation"),
+        (("--holder=/nowhere/program", "--row=UNPREPARE-7"), 1, "/nowhere/program cannot be started: No such file"),
+        (("--holder=true", "--row=UNPREPARE-7"), 1, "true prints no line once it uses the device"),
     ],
 )
 async def test_what_is_wrong_with_the_command_is_said(arguments: Sequence[str], code: int, message: str) -> None:

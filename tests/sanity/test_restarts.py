@@ -14,16 +14,27 @@ from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.local.apiserver import ApiServer
-from kerf_dra.driver.sanity import restart_rows
+from kerf_dra.driver.sanity import call_order_rows, driver_under_test, registration_rows, restart_rows, slice_rows
 from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
-from kerf_dra.driver.sanity.driver_process import DriverProcess, ProcessError
+from kerf_dra.driver.sanity.driver_process import INSTANCE, DriverProcess, InstanceCommand, ProcessError
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
 from kerf_dra.driver.sanity.rows import Outcome, RowResult
-from kerf_dra.driver.sanity.run import run_rows, select_rows
+from kerf_dra.driver.sanity.run import ROWS, run_rows, select_rows
 from tests.kubeletplugin.harness import short_directory
-from tests.sanity.toy_driver import DRIVER, NODE
+from tests.sanity.test_rows import COMMAND_IDS
+from tests.sanity.toy_driver import DRIVER, LOCK, NODE
 
-IDS = [row.id for row in restart_rows.ROWS]
+HOLDER = (
+    *(sys.executable, "-c"),
+    f"""
+import fcntl, os, time
+file = open(os.environ[{LOCK!r}], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("in use", flush=True)
+time.sleep(600)
+""",
+)
+"""A program that uses a device of the toy driver until it is killed."""
 
 
 @asynccontextmanager
@@ -37,13 +48,15 @@ async def cluster_of(command: Sequence[str]) -> AsyncIterator[DriverUnderTest]:
             async with Client(Access(server=server.url), user_agent="test") as client:
                 await client.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
                 claims = AllocatedClaims(client, await discover(client), driver=DRIVER, node=NODE, namespace="default")
-                process = DriverProcess([str(root) if part == "ROOT" else part for part in command])
-                yield DriverUnderTest(root / "toy-reg.sock", [root / "cdi"], claims, process)
+                words = [str(root) if part == "ROOT" else part for part in command]
+                instances = InstanceCommand(root / f"toy{INSTANCE}-reg.sock", words)
+                socket, first = instances.name_instance()
+                yield DriverUnderTest(socket, [root / "cdi"], claims, DriverProcess(first), instances, HOLDER)
             group.cancel_scope.cancel()
 
 
 def toy(fault: str = "") -> Sequence[str]:
-    return (sys.executable, "-m", "tests.sanity.toy_process", "ROOT", fault)
+    return (sys.executable, "-m", "tests.sanity.toy_process", "ROOT", fault, INSTANCE)
 
 
 async def run(fault: str, rows: Sequence[str]) -> list[RowResult]:
@@ -55,9 +68,9 @@ def failed(results: Sequence[RowResult]) -> list[str]:
     return [result.row.id for result in results if result.outcome is Outcome.FAILED]
 
 
-async def test_a_driver_that_keeps_what_it_has_prepared_meets_every_row_about_restarts() -> None:
-    assert [(result.row.id, result.outcome, result.seen) for result in await run("", IDS)] == [
-        (id_, Outcome.PASSED, "") for id_ in IDS
+async def test_a_driver_that_keeps_what_it_has_prepared_meets_every_row_that_needs_its_command() -> None:
+    assert [(result.row.id, result.outcome, result.seen) for result in await run("", COMMAND_IDS)] == [
+        (id_, Outcome.PASSED, "") for id_ in COMMAND_IDS
     ]
 
 
@@ -65,21 +78,33 @@ async def test_a_driver_that_keeps_what_it_has_prepared_meets_every_row_about_re
 def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restart_rows, "_CYCLES", 50)
     monkeypatch.setattr(restart_rows, "_REST_S", 0.0)
+    monkeypatch.setattr(call_order_rows, "_AGAIN_S", 1.0)
+    monkeypatch.setattr(call_order_rows, "_RELEASED_S", 1.0)
+    monkeypatch.setattr(slice_rows, "_BACK_S", 2.0)
+    monkeypatch.setattr(driver_under_test, "PUBLISHED_S", 2.0)
 
 
-@pytest.mark.parametrize("fault", IDS)
+def shorten_grace(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less for a driver that does not end."""
+    for module in (restart_rows, registration_rows):
+        monkeypatch.setattr(module, "GRACE_S", 2.0 if fault == "RESTART-5" else 30.0)
+
+
+@pytest.mark.parametrize("fault", COMMAND_IDS)
 async def test_a_driver_that_fails_at_a_restart_is_caught_by_its_row(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restart_rows, "_GRACE_S", 2.0 if fault == "RESTART-5" else 30.0)
+    shorten_grace(fault, monkeypatch)
     assert failed(await run(fault, [fault])) == [fault]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fault", IDS)
-async def test_no_other_row_catches_it(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restart_rows, "_GRACE_S", 2.0 if fault == "RESTART-5" else 30.0)
-    assert failed(await run(fault, IDS)) == [fault]
+@pytest.mark.parametrize("fault", [row.id for row in ROWS])
+async def test_of_all_rows_only_its_own_catches_a_faulty_driver(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_grace(fault, monkeypatch)
+    if fault not in {"RESTART-8", "RESTART-9", "RESTART-10"}:  # each moment is a start of the driver
+        monkeypatch.setattr(restart_rows, "_ENDS_AFTER_S", ())
+    assert failed(await run(fault, [])) == [fault]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """A DRA driver of two devices that does what a kubelet needs, or has one fault, named by the row that it breaks."""
 
 import dataclasses
+import fcntl
 import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -32,6 +33,8 @@ DEVICES: Final = ("toy-0", "toy-1")
 Prepare: TypeAlias = GrpcMethod[Sequence[ClaimRef], Mapping[str, PrepareOutcome]]
 _VERSIONS: Final = tuple(service.supported_version for service in DRA_SERVICES)
 _HEALTH: Final = HEALTH_SERVICES[0]
+LOCK: Final = "TOY_LOCK"
+"""The variable of containers with the file that a program locks while it uses a device."""
 _SLOW: Final = {"PREPARE-10": 50, "UNPREPARE-6": 50, "RESTART-9": 50}
 """Faults that show in the middle of a prepare, with the requests to the API server by which it takes longer."""
 _POLL_S: Final = 0.05
@@ -46,6 +49,8 @@ class ToyDriver:
     api: ApiFeatures
     fault: str = ""
     """The id of the row that it breaks; empty: none."""
+    instance: str = ""
+    """What the names of its sockets have, where several run at the same time."""
     grace_s: float = 0
     """Seconds that calls in flight get at its end."""
     is_ending: bool = False
@@ -57,9 +62,13 @@ class ToyDriver:
     """Set once a claim is prepared."""
     _restored: set[str] = field(default_factory=set)
     """The claims that an earlier process has prepared."""
+    _own: set[str] = field(default_factory=set)
+    """The claims that this process has prepared."""
     _released: set[str] = field(default_factory=set)
     _busy: set[str] = field(default_factory=set)
     _stuck: set[str] = field(default_factory=set)
+    _held: set[str] = field(default_factory=set)
+    """The claims whose device a program used at an unprepare."""
     _names: dict[str, str] = field(default_factory=dict)
     """The names of claims by UID."""
     _former: dict[str, PrepareOutcome] = field(default_factory=dict)
@@ -68,7 +77,11 @@ class ToyDriver:
 
     @property
     def registration_socket(self) -> Path:
-        return self.root / "toy-reg.sock"
+        return self.root / f"toy{self.instance}-reg.sock"
+
+    @property
+    def service_socket(self) -> Path:
+        return self.root / f"dra{self.instance}.sock"
 
     @property
     def cdi_folder(self) -> Path:
@@ -85,7 +98,7 @@ class ToyDriver:
         service |= dict([stream(_HEALTH.watch, self._watch_health)])
         registration = dict([unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._notify)])
         async with AsyncExitStack() as stack:
-            for path, handlers in ((self.root / "dra.sock", service), (self.registration_socket, registration)):
+            for path, handlers in ((self.service_socket, service), (self.registration_socket, registration)):
                 await stack.enter_async_context(serving_at(path, handlers, grace_s=self.grace_s))
             tasks = await stack.enter_async_context(anyio.create_task_group())
             tasks.start_soon(self._keep_published)
@@ -135,7 +148,7 @@ class ToyDriver:
     # Its registration
 
     async def _get_info(self, _: None) -> PluginInfo:
-        socket = self.root / "dra.sock"
+        socket = self.service_socket
         versions = {"REG-3": (*_VERSIONS, _VERSIONS[-1]), "REG-4": tuple(reversed(_VERSIONS))}
         services = (*versions.get(self.fault, _VERSIONS), _HEALTH.supported_version)
         return PluginInfo(
@@ -198,8 +211,12 @@ class ToyDriver:
 
     async def _prepare_alone(self, ref: ClaimRef, together: int) -> PrepareOutcome:
         claim = await self._find(ref)
+        self._load()
         if ref.uid in self.prepared:
-            return PrepareOutcome() if self.fault == "PREPARE-2" else self.prepared[ref.uid]
+            if not self._cdi_file(ref.uid).exists() and self.fault != "RESTART-11":
+                self._write_cdi(ref.uid)
+            is_forgotten = self.fault == "PREPARE-2" and ref.uid in self._own
+            return PrepareOutcome() if is_forgotten else self.prepared[ref.uid]
         if claim is None:
             is_good = self.fault != "PREPARE-4" or together > 1
             return PrepareOutcome(error=f"claim {ref} does not exist") if is_good else PrepareOutcome()
@@ -231,6 +248,7 @@ class ToyDriver:
             for _ in range(50):
                 await self._find(ref)
         self.prepared[ref.uid] = outcome
+        self._own.add(ref.uid)
         self._names[ref.uid] = ref.name
         self.was_prepared.set()
         self._save()
@@ -248,17 +266,12 @@ class ToyDriver:
             if ref.uid in self._stuck:
                 return f"claim {ref} was unprepared while it was being prepared"
         is_there = await self._find(ref) is not None
+        self._load()
         if self.fault == "PREPARE-11":
             for uid in [uid for uid in self.prepared if self._names.get(uid) == ref.name]:
                 self._remove_cdi(uid)
         if ref.uid not in self.prepared:
-            if self.fault == "UNPREPARE-1" and not is_there and ref.uid not in self._released:
-                return f"claim {ref} is not known"
-            if self.fault == "UNPREPARE-2" and ref.uid in self._released:
-                return f"claim {ref} is unprepared"
-            if self.fault == "UNPREPARE-3" and is_there and ref.uid not in self._released:
-                return f"claim {ref} was not prepared"
-            return ""
+            return self._refuse_unknown(ref, is_there=is_there)
         is_restored = ref.uid in self._restored
         if (self.fault == "RESTART-2" and is_restored and is_there) or (
             self.fault == "RESTART-3" and is_restored and not is_there
@@ -266,12 +279,48 @@ class ToyDriver:
             return f"claim {ref} is of another process"
         if self.fault == "UNPREPARE-4" and not is_there:
             return f"claim {ref} does not exist"
+        if error := await self._find_obstacle(ref):
+            return error
         del self.prepared[ref.uid]
         self._save()
         self._released.add(ref.uid)
         for uid in [ref.uid, *(self.prepared if self.fault == "UNPREPARE-5" else ())]:
             self._remove_cdi(uid)
         return ""
+
+    def _refuse_unknown(self, ref: ClaimRef, *, is_there: bool) -> str:
+        """Return why a claim that is not prepared cannot be unprepared; empty: nothing is to be done."""
+        if self.fault == "UNPREPARE-1" and not is_there and ref.uid not in self._released:
+            return f"claim {ref} is not known"
+        if self.fault == "UNPREPARE-2" and ref.uid in self._released:
+            return f"claim {ref} is unprepared"
+        if self.fault == "UNPREPARE-3" and is_there and ref.uid not in self._released:
+            return f"claim {ref} was not prepared"
+        return ""
+
+    async def _find_obstacle(self, ref: ClaimRef) -> str:
+        """Return why a prepared claim cannot be unprepared now; empty: nothing prevents it."""
+        if not self._is_free(ref.uid) or (self.fault == "UNPREPARE-7" and ref.uid in self._held):
+            self._held.add(ref.uid)
+            return f"a program uses the device of {ref}"
+        if self.fault == "RESTART-10":
+            if not self._cdi_file(ref.uid).exists():
+                return f"{self._cdi_file(ref.uid)} does not exist"
+            self._remove_cdi(ref.uid)
+            for _ in range(50):
+                await self._find(ref)
+        return ""
+
+    def _is_free(self, uid: str) -> bool:
+        """Whether no program uses the device of a claim."""
+        with self._lock_file(uid).open("w") as file, suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_file(uid).unlink()
+            return True
+        return False
+
+    def _lock_file(self, uid: str) -> Path:
+        return self.root / f"{uid}.lock"
 
     async def _find(self, ref: ClaimRef) -> ResourceClaim | None:
         await anyio.lowlevel.checkpoint()
@@ -289,17 +338,23 @@ class ToyDriver:
         new.replace(self._records)
 
     def _restore(self) -> None:
+        """Read what an earlier process has prepared."""
         if self._records.exists():
             self.prepared = msgspec.json.decode(self._records.read_bytes(), type=dict[str, PrepareOutcome])
             self._restored = {*self.prepared}
+        self._load()
+
+    def _load(self) -> None:
+        """Read what is prepared, also by another instance."""
+        if self._records.exists() and self.fault != "REG-6":
+            self.prepared = msgspec.json.decode(self._records.read_bytes(), type=dict[str, PrepareOutcome])
         if self.fault == "RESTART-1":
-            self.prepared = {
-                uid: PrepareOutcome(devices=tuple(replace(device, cdi_ids=()) for device in outcome.devices))
-                for uid, outcome in self.prepared.items()
-            }
+            for uid in self._restored & self.prepared.keys():
+                devices = tuple(replace(device, cdi_ids=()) for device in self.prepared[uid].devices)
+                self.prepared[uid] = PrepareOutcome(devices=devices)
 
     def _write_cdi(self, uid: str) -> None:
-        device = {"name": f"claim-{uid}", "containerEdits": {"env": ["TOY=1"]}}
+        device = {"name": f"claim-{uid}", "containerEdits": {"env": [f"{LOCK}={self._lock_file(uid)}"]}}
         spec = {
             "cdiVersion": "0.7.0" if self.fault == "CDI-6" else "0.3.0",
             "kind": f"{DRIVER}/toy",

@@ -1,4 +1,4 @@
-"""``python -m tests.sanity.toy_process ROOT [FAULT]``: the toy driver as a process, until SIGTERM.
+"""``python -m tests.sanity.toy_process ROOT FAULT INSTANCE``: the toy driver as a process, until SIGTERM.
 
 It reads ``ROOT/kubeconfig``.
 """
@@ -28,13 +28,13 @@ class MortalDriver(ToyDriver):
         os._exit(7)
 
 
-async def run(root: Path, fault: str) -> None:
+async def run(root: Path, fault: str, instance: str) -> None:
     if fault == "RESTART-5":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     async with Client(await load_access(root / "kubeconfig"), user_agent="toy") as client:
-        toy = (MortalDriver if fault == "EXIT" else ToyDriver)(root, client, await discover(client), fault)
+        toy = (MortalDriver if fault == "EXIT" else ToyDriver)(root, client, await discover(client), fault, instance)
         toy.grace_s = 0 if fault == "RESTART-9" else GRACE_S
-        for path in (toy.registration_socket, root / "dra.sock"):
+        for path in (toy.registration_socket, toy.service_socket):
             path.unlink(missing_ok=True)  # a killed process has left them
         async with toy.running():
             if fault == "RESTART-5":
@@ -43,9 +43,12 @@ async def run(root: Path, fault: str) -> None:
                 await anext(aiter(signals))
             toy.is_ending = True
         toy.registration_socket.unlink(missing_ok=True)
+        if fault == "REG-7":
+            for path in root.glob("*-reg.sock"):
+                path.unlink()
         if fault == "RESTART-6":
             socket.socket(socket.AF_UNIX).bind(str(toy.registration_socket))
 
 
 if __name__ == "__main__":
-    anyio.run(run, Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
+    anyio.run(run, Path(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -52,6 +52,7 @@ POLLS: Final = {
     "local/test_device_plugins.py": "a socket appears in a directory, which sets no event; the API server is asked",
     "local/test_kubelet.py": "the watcher of a directory sets no event",
     "oracle/kubelet_dra/node.py": "a kubelet calls again until the plugin, a process, is there",
+    "oracle/kubelet_dra/test_drivers_of_others.py": "the same",
     "oracle/nvidia_driver/drivers.py": "drivers are processes that register by a file and publish to an API server",
     "oracle/sanity/test_peers.py": "the same",
     "sanity/toy_driver.py": "the API server is asked whether the slices are there",

@@ -100,8 +100,9 @@ def command(name: str, vendor: str, folder: Path | None) -> int:
 
 def _list_steps(folder: Path, name: str, vendor: str) -> Iterator[str]:
     yield f"{folder} has the driver {name}.{vendor}.example. Next:"
-    yield f"  pip install --editable ./{folder}" if not folder.is_absolute() else f"  pip install --editable {folder}"
-    yield f"  pytest {folder}"
+    place = folder if folder.is_absolute() else f"./{folder}"
+    yield f"  pip install --editable '{place}[testing]'"
+    yield f"  python -m pytest {folder}"
     yield f"  mkdir -p /tmp/{name}s/{name}-0 /tmp/{name}s/{name}-1"
     yield f"  kerf demo --backend {vendor}=/tmp/{name}s -f {folder}/pods.yaml"
     yield f"Then replace what {folder}/{vendor}_{name}.py does with files (docs/write-a-backend.md)."

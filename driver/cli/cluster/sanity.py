@@ -1,11 +1,13 @@
 """``kerf sanity``: tests the kubelet plugin of any DRA driver at its sockets."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
 
+from kerf_dra.api.errors import InvalidDocumentError, Problem
 from kerf_dra.driver.cli import event_loop
 from kerf_dra.driver.cli.options import FILE, option
 from kerf_dra.driver.cli.options.cluster import access_options, with_exit_codes
@@ -28,6 +30,8 @@ class _Place(NamedTuple):
     """That which starts it; empty: it runs."""
     claims_file: Path | None
     """The user's claims, of which copies are made; None: claims for one device."""
+    holder: tuple[str, ...]
+    """That of a program that uses a device; empty: there is none."""
 
 
 @click.command(short_help="Test the kubelet plugin of a DRA driver.")
@@ -38,7 +42,8 @@ class _Place(NamedTuple):
     "--registration-socket",
     required=True,
     type=_PATH,
-    help="The driver's socket in the kubelet's folder plugins_registry.",
+    help="The driver's socket in the kubelet's folder plugins_registry. With {instance} in it and in COMMAND, which "
+    "stands for a name of each instance, two instances at once are tried, too.",
 )
 @option(
     "--cdi-dir",
@@ -54,6 +59,12 @@ class _Place(NamedTuple):
     "--claims",
     type=FILE,
     help="ResourceClaims and ResourceClaimTemplates, of which copies are tried instead of claims for one device.",
+)
+@option(
+    "--holder",
+    metavar="COMMAND",
+    help="Program that uses the device of a claim: it has the variables of a container with the claim, and the paths "
+    "of the device nodes in KERF_SANITY_DEVICE_NODES, prints a line once it uses the device, and is killed.",
 )
 @option("--row", "row_ids", multiple=True, metavar="ID", help="Run this row only. Repeatable.")
 @option(
@@ -76,6 +87,7 @@ def command(
     cdi_folders: Sequence[Path],
     namespace: str,
     claims: Path | None,
+    holder: str | None,
     row_ids: Sequence[str],
     waivers: Sequence[str],
     junit: Path | None,
@@ -96,7 +108,16 @@ def command(
     from kerf_dra.driver.sanity.run import read_waivers, select_rows  # the allocator is not needed for --help
 
     rows, reasons = select_rows(row_ids), read_waivers(waivers)
-    place = _Place(driver, node, registration_socket, tuple(cdi_folders), namespace, tuple(driver_command), claims)
+    place = _Place(
+        driver=driver,
+        node=node,
+        registration_socket=registration_socket,
+        cdi_folders=tuple(cdi_folders),
+        namespace=namespace,
+        command=tuple(driver_command),
+        claims_file=claims,
+        holder=_split_command(holder or ""),
+    )
     results = event_loop.run(_run, kubeconfig, context, place, rows, reasons, output == "text")
     if junit is not None:
         junit.write_bytes(build_junit(driver, results))
@@ -105,6 +126,14 @@ def command(
     else:
         print_document(build_document(driver, results), output)
     return EXIT_FAILED if has_failed(results) else 0
+
+
+def _split_command(text: str) -> tuple[str, ...]:
+    """Return the words of a command, which no shell runs. Raises InvalidDocumentError for a quote without its end."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise InvalidDocumentError("--holder", [Problem("", f"is no command: {error}")]) from error
 
 
 async def _run(
@@ -121,12 +150,14 @@ async def _run(
     from kerf_dra.driver.kube.http.client import Client
     from kerf_dra.driver.kube.http.config import load_access
     from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
-    from kerf_dra.driver.sanity.driver_process import DriverProcess
+    from kerf_dra.driver.sanity.driver_process import DriverProcess, read_instance_command
     from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
     from kerf_dra.driver.sanity.given_claims import read_claims
     from kerf_dra.driver.sanity.run import run_rows, waive
 
     results = []
+    instances = read_instance_command(place.registration_socket, place.command)
+    socket, driver_command = instances.name_instance() if instances else (place.registration_socket, place.command)
     file = place.claims_file
     given = read_claims(str(file), [(each.number, each.body) for each in read_placed_documents(file)]) if file else ()
     async with Client(await load_access(kubeconfig, context), user_agent="kerf-sanity") as client:
@@ -135,8 +166,8 @@ async def _run(
             client, api, driver=place.driver, node=place.node, namespace=place.namespace, given=given
         )
         await claims.check_given()
-        process = DriverProcess(place.command) if place.command else None
-        subject = DriverUnderTest(place.registration_socket, place.cdi_folders, claims, process)
+        process = DriverProcess(driver_command) if driver_command else None
+        subject = DriverUnderTest(socket, place.cdi_folders, claims, process, instances, place.holder)
         async for result in run_rows(subject, rows):
             results.append(waive(result, waivers))
             if prints:

@@ -6,7 +6,7 @@ The drivers of Kubernetes and NVIDIA's run as processes, on an embedded API serv
 import json
 import os
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,15 +17,17 @@ from acme_npu import NPU
 
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu_intel import GPU_INTEL
 from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.sanity.allocated_claims import AllocatedClaims
-from kerf_dra.driver.sanity.driver_process import DriverProcess
+from kerf_dra.driver.sanity.driver_process import INSTANCE
 from kerf_dra.driver.sanity.driver_under_test import DriverUnderTest
 from kerf_dra.driver.sanity.rows import Outcome
 from kerf_dra.driver.sanity.run import ROWS, run_rows
+from tests.fakes.intel import GIB, MAX_1550, IntelMachine
 from tests.kubeletplugin.harness import short_directory
 from tests.oracle.nvidia_driver.drivers import Driver, two_drivers
-from tests.sanity.node import NODE, kerf_command, one_driver
+from tests.sanity.node import NODE, build_driver, kerf_command, one_driver
 from tests.testing.installed_example import install
 from tools.realcluster.builds import build_example_driver, build_nvidia_driver, build_test_driver
 
@@ -45,12 +47,11 @@ def read_table() -> Mapping[str, Any]:
     return tomllib.loads(TABLE.read_text(encoding="utf-8"))
 
 
-async def wait_socket(folder: Path, driver: str) -> Path:
-    """Return the registration socket of a driver, once it is there."""
+async def wait_socket(folder: Path, driver: str) -> None:
+    """Wait for the registration socket of a driver."""
     with anyio.fail_after(_LONGEST_S):
-        while not (found := [path for path in folder.glob(f"{driver}*") if path.is_socket()]):  # noqa: ASYNC110
+        while not any(path.is_socket() for path in folder.glob(f"{driver}*")):  # noqa: ASYNC110
             await anyio.sleep(_POLL_S)
-    return found[0]
 
 
 @asynccontextmanager
@@ -62,6 +63,7 @@ async def example(root: Path) -> AsyncIterator[DriverUnderTest]:
         "--kubeconfig": root / "kubeconfig",
         "--cdi-root": root / "cdi",
         "--num-devices": 2,
+        "--pod-uid": INSTANCE,
         "--kubelet-registrar-directory-path": root / "kubelet/plugins_registry",
         "--kubelet-plugins-directory-path": root / "kubelet/plugins",
     }
@@ -70,9 +72,8 @@ async def example(root: Path) -> AsyncIterator[DriverUnderTest]:
         yield driver
 
 
-@asynccontextmanager
-async def kubernetes(root: Path) -> AsyncIterator[DriverUnderTest]:
-    """The driver of Kubernetes' own end-to-end tests, with its four devices."""
+def build_test_driver_command(root: Path) -> Sequence[str]:
+    """Return the command of the driver of Kubernetes' own end-to-end tests, on the node below ``root``."""
     options = {
         "--node-name": NODE,
         "--drivername": TEST_DRIVER,
@@ -81,8 +82,13 @@ async def kubernetes(root: Path) -> AsyncIterator[DriverUnderTest]:
         "--plugin-registration-path": root / "kubelet/plugins_registry",
         "--datadir": root / "kubelet/plugins",
     }
-    command = [str(build_test_driver()), "kubelet-plugin", *(f"{option}={value}" for option, value in options.items())]
-    async with one_driver(root, TEST_DRIVER, command) as driver:
+    return [str(build_test_driver()), "kubelet-plugin", *(f"{option}={value}" for option, value in options.items())]
+
+
+@asynccontextmanager
+async def kubernetes(root: Path) -> AsyncIterator[DriverUnderTest]:
+    """That driver, with its four devices."""
+    async with one_driver(root, TEST_DRIVER, build_test_driver_command(root)) as driver:
         yield driver
 
 
@@ -105,6 +111,16 @@ def make_fpgas(root: Path) -> Mapping[str, str]:
     return {}
 
 
+def make_intel_gpus(root: Path) -> Mapping[str, str]:
+    machine = IntelMachine(root / "machine")
+    for number in range(2):
+        memory = {f"drm/card{number}/lmem_total_bytes": f"{48 * GIB}\n"}
+        address = f"0000:{number + 3:02x}:00.0"
+        machine.add_card(number, address, MAX_1550, tiles=2, render=128 + number, files=memory)
+    (root / "hardware").write_text(json.dumps({"systemRoot": str(machine.root)}))
+    return {}
+
+
 def make_npus(root: Path) -> Mapping[str, str]:
     for number in range(2):
         (root / f"hardware/npu-{number}").mkdir(parents=True)
@@ -120,14 +136,15 @@ def of_pair(name: str) -> Peer:
         assert os.geteuid() == 0, "this oracle makes mounts in a namespace of its own: run it as root"
         async with two_drivers(build_nvidia_driver(), MODEL, root) as pair:
             peer: Driver = getattr(pair, name)
-            socket = await wait_socket(peer.folder / "kubelet/plugins_registry", peer.name)
+            registry = peer.folder / "kubelet/plugins_registry"
+            await wait_socket(registry, peer.name)
             claims = AllocatedClaims(
                 pair.client, await discover(pair.client), driver=peer.name, node=peer.node, namespace="default"
             )
             await peer.stop()
             variables = [f"{name}={value}" for name, value in peer.environment.items()]
-            process = DriverProcess(["env", *variables, *peer.command])
-            yield DriverUnderTest(socket, [peer.cdi_dir], claims, process)
+            options = [f"--instance={INSTANCE}"] if name == "kerf" else []
+            yield build_driver(registry, peer.cdi_dir, claims, ["env", *variables, *peer.command, *options])
 
     return run
 
@@ -138,6 +155,7 @@ PEERS: Final[Mapping[str, Peer]] = {
     "nvidia": of_pair("nvidia"),
     "kerf": of_pair("kerf"),
     "fpga": of_kerf(FPGA, "simulated", make_fpgas),
+    "intel": of_kerf(GPU_INTEL, "intel", make_intel_gpus),
     "npu": of_kerf(NPU, "acme", make_npus),
 }
 
