@@ -9,9 +9,9 @@ seen, by which rule that is wrong, and what to do.
 Non-goals: to judge what a driver does with its hardware, to measure, to replace a test with pods.
 
 Interface: the driver's registration socket, a cluster in which it publishes its devices, the folders of its CDI files,
-and perhaps the command that starts it. A row is *must* (the kubelet, the API server or a container runtime depends on
-it), *should* (Kubernetes' helper library for drivers does so) or *may* (better for users, and the helper library does
-not).
+and perhaps the command that starts it, also twice at the same time, and that of a program that uses a device. A row is
+*must* (the kubelet, the API server or a container runtime depends on it), *should* (Kubernetes' helper library for
+drivers does so) or *may* (better for users, and the helper library does not).
 
 Data flow: ``driver_under_test`` calls the sockets; ``allocated_claims`` makes claims and allocates them from the
 driver's own slices by Kerf's allocator, for one device each or as copies of the user's claims (``given_claims``); the

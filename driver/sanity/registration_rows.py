@@ -68,12 +68,13 @@ async def _check_status(driver: DriverUnderTest) -> str:
 
 async def _check_newest_instance(driver: DriverUnderTest) -> str:
     leaves = await driver.leaves_files()
-    async with _another_instance(driver) as newest, driver.claims.allocated() as [claim]:
-        outcome = await driver.prepare_one(claim)
-        if error := await newest.unprepare_one(claim):
-            return f"unprepare by the newest instance of what the older one has prepared failed: {error}"
-        left = driver.list_own(outcome, claim)
-        async with newest.prepared(claim):
+    async with _another_instance(driver) as newest:
+        async with driver.claims.allocated() as [claim]:
+            outcome = await driver.prepare_one(claim)
+            if error := await newest.unprepare_one(claim):
+                return f"unprepare by the newest instance of what the older one has prepared failed: {error}"
+            left = driver.list_own(outcome, claim)
+        async with driver.claims.allocated() as [following], newest.prepared(following):
             pass
     return f"{', '.join(sorted(left))} is defined after the unprepare by the newest" if left and not leaves else ""
 

@@ -4,9 +4,9 @@ Without a KIND all run. Each kind has a folder beside this file with the tests t
 Go with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs root, runc and a C
 compiler, because it makes device nodes, mounts and containers. ``nvidia-driver``, which needs root and a C compiler,
 too, runs NVIDIA's DRA driver beside Kerf's plugin, with all models in the long form only. ``kubelet-dra`` runs the
-kubelet's DRA manager with Kerf's plugin, and kills both; ``make test-long`` runs 100,000 cases of it. ``sanity`` runs ``kerf
-sanity`` on NVIDIA's driver, on Kubernetes' example of a DRA driver and on Kerf's. ``drivers`` runs the first two on
-Kerf's demo cluster, ``monitors`` runs nvitop, gpustat and the bindings of Rust on the stand-in for NVML; these
+kubelet's DRA manager with Kerf's plugin, and kills both; ``make test-long`` runs 100,000 cases of it. ``sanity`` runs
+``kerf sanity`` on NVIDIA's driver, on Kubernetes' example of a DRA driver and on Kerf's. ``drivers`` runs the first two
+on Kerf's demo cluster, ``monitors`` runs nvitop, gpustat and the bindings of Rust on the stand-in for NVML; these
 three are left out of the short form, as they download and build. ``prometheus`` and ``xrt`` need no Go: their judges
 are promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
 """
