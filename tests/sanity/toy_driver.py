@@ -119,12 +119,15 @@ class ToyDriver:
             if not {document["metadata"]["name"] for document in self._slices("")} <= there:
                 await self._publish()
 
+    @property
+    def _devices(self) -> Sequence[str]:
+        """The names of its devices."""
+        return [f"{name}-{os.getpid()}" for name in DEVICES] if self.fault == "RESTART-4" else DEVICES
+
     def _slices(self, node_uid: str) -> Sequence[JsonObject]:
         if self.fault == "SLICE-1":
             return ()
-        names: Sequence[str] = ("toy-0", "toy-0") if self.fault == "SLICE-3" else DEVICES
-        if self.fault == "RESTART-4":
-            names = [f"{name}-{os.getpid()}" for name in names]
+        names = ("toy-0", "toy-0") if self.fault == "SLICE-3" else self._devices
         count = 3 if self.fault == "SLICE-2" else len(names)
         return [self._slice(number, name, count, node_uid) for number, name in enumerate(names)]
 
@@ -165,7 +168,9 @@ class ToyDriver:
 
     async def _watch_health(self, _: None) -> AsyncIterator[Sequence[DeviceHealth]]:
         pool = "wrong" if self.fault == "HEALTH-1" else NODE
-        yield [DeviceHealth(pool=pool, device=name, health=Health.HEALTHY, checked_at_s=1) for name in DEVICES[:1]]
+        yield [
+            DeviceHealth(pool=pool, device=name, health=Health.HEALTHY, checked_at_s=1) for name in self._devices[:1]
+        ]
         await anyio.sleep_forever()
 
     # Its claims
