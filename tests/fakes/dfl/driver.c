@@ -4,7 +4,8 @@
  * kernel. A machine's `ports` has a line for each port: FME number, interface, port id, port number, folder of the port,
  * file of the FPGA manager's status, both below the machine. All state is in files, so it outlives every process:
  *
- *   users/dfl-port.N  is there while a process has the port open
+ *   users/dfl-port.N  is there while a process of the test's story has the port open; one that has opened the node through
+ *                     this library has it open as well, alone with O_EXCL
  *   faults            lines "CALL EFFECT [ARGUMENT]", each for one call; CALL is pr, reset, clear or open, EFFECT errno
  *                     (number, perhaps with the manager's status after it), delay (ms), die-before, die-halfway,
  *                     die-after, wrong-id (hex), log-errors (hex)
@@ -191,10 +192,11 @@ static int program(const char *machine, int fme, const struct port_pr *request) 
         return fail(EINVAL);
     if (!find_port(machine, -1, fme, (int)request->port_id, &port))
         return fail(EINVAL);
+    if (!request->buffer_size)
+        return fail(ENOMEM); /* of the kernel's vmalloc(9) */
     const unsigned char *bits = (const unsigned char *)(uintptr_t)request->buffer_address;
     struct fault fault = take_fault(machine, "pr");
     die_if(&fault, "die-before");
-    delay_if(&fault);
     if (is(&fault, "errno")) {
         const char *status;
         int number = error_of(&fault, &status);
@@ -204,6 +206,7 @@ static int program(const char *machine, int fme, const struct port_pr *request) 
         return fail(number);
     }
     set_id(machine, &port, NO_ID);
+    delay_if(&fault);
     die_if(&fault, "die-halfway");
     char interface[33], id[33];
     if (request->buffer_size < 36 || memcmp(bits, "BITS", 4) != 0)
@@ -262,7 +265,13 @@ static int open_file(const char *path, int flags, mode_t mode) {
         snprintf(users, sizeof users, "%s/users/%s", machine, strrchr(path, '/') + 1);
         if (flags & O_EXCL && access(users, F_OK) == 0)
             return fail(EBUSY);
-        flags &= ~O_EXCL;
+        int node = (int)syscall(SYS_openat, AT_FDCWD, path, flags & ~O_EXCL, mode);
+        /* A lock of the open file ends where the kernel's count of a node's users goes down. */
+        if (node >= 0 && flock(node, (flags & O_EXCL ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
+            close(node);
+            return fail(EBUSY);
+        }
+        return node;
     }
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }

@@ -43,8 +43,14 @@ def build_gbs(
     image = {"interface-uuid": interface, "magic-no": 488605312, "accelerator-clusters": [cluster] * clusters}
     metadata = json.dumps({"version": 640, "afu-image": image, "platform-name": ""}).encode()
     if bits is None:
-        bits = b"BITS" + uuid.UUID(interface).bytes + uuid.UUID(afu_id).bytes + bytes(padding)
+        bits = build_bits(afu_id, interface=interface, padding=padding)
     return MAGIC + struct.pack("<I", len(metadata)) + metadata + bits
+
+
+def build_bits(afu_id: str, *, interface: str = INTERFACE, padding: int = 64) -> bytes:
+    """The bits of an image: the stand-in reads their head, the card of ``make kernel-dfl`` the last 32 of them."""
+    function = uuid.UUID(afu_id).bytes
+    return b"BITS" + uuid.UUID(interface).bytes + function + bytes(padding) + function[:-5:-1]
 
 
 def build_document(kind: str, name: str, **spec: object) -> dict[str, object]:

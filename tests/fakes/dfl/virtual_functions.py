@@ -68,22 +68,28 @@ class SriovCalls(FakeSystemCalls):
             super().write(descriptor, data)
 
     def _release(self, region: Path, port: int) -> None:
-        found = [one for one in region.glob("dfl-port.*") if (one / "id").read_text().strip() == str(port)]
-        if not found:
-            raise OSError(errno.EINVAL, "no such port")
         away = region.parent.parent / "released"
+        if _find_port(away, port) is not None:
+            raise OSError(errno.EBUSY, "the port is released")
+        found = _find_port(region, port)
+        if found is None:
+            raise OSError(errno.EINVAL, "no such port")
+        if (self._machine / "users" / found.name).exists():
+            raise OSError(errno.EBUSY, "the port is open")
         away.mkdir(exist_ok=True)
-        found[0].rename(away / found[0].name)
+        found.rename(away / found.name)
         self._log(f"release {port}")
 
     def _assign(self, region: Path, port: int) -> None:
         device = region.parent.parent
         if (device / "sriov_numvfs").read_text().strip() != "0":
             raise OSError(errno.EBUSY, "virtual functions have the ports")
-        found = [one for one in device.glob("released/*") if (one / "id").read_text().strip() == str(port)]
-        if not found:
-            raise OSError(errno.EINVAL, "the port is not released")
-        found[0].rename(region / found[0].name)
+        if _find_port(region, port) is not None:
+            raise OSError(errno.EBUSY, "the port is not released")
+        found = _find_port(device / "released", port)
+        if found is None:
+            raise OSError(errno.EINVAL, "no such port")
+        found.rename(region / found.name)
         self._log(f"assign {port}")
 
     def _set_count(self, path: Path, count: int) -> None:
@@ -116,6 +122,12 @@ class SriovCalls(FakeSystemCalls):
     def _log(self, line: str) -> None:
         with (self._machine / "log").open("a") as log:
             log.write(f"{line}\n")
+
+
+def _find_port(folder: Path, port: int) -> Path | None:
+    """Return the folder of the port with this id; None: ``folder`` has none."""
+    found = (one for one in folder.glob("dfl-port.*") if (one / "id").read_text().strip() == str(port))
+    return next(found, None)
 
 
 def _list_devices(folder: Path) -> list[Path]:
