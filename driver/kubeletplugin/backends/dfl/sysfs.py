@@ -205,7 +205,10 @@ class CardFiles:
             text = (read_attribute(self.root, self.find_port_folder(card, port) / "afu_id") or "").lower()
         except UnreadableFilesError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EBUSY:
-                raise HardwareBusyError(f"slot {port.slot} of {card.pci_address} is held in reset") from error
+                raise HardwareBusyError(
+                    f"slot {port.slot} of {card.pci_address} is held in reset: a load goes on, or one has failed and "
+                    "the driver must be bound to the card again (docs/fpga.md)"
+                ) from error
             raise
         return "" if text in NO_AFU_IDS or not _HEX_UUID.fullmatch(text) else str(uuid.UUID(text))
 
@@ -304,7 +307,8 @@ class CardFiles:
     def _read_port(self, folder: Path) -> PortReading:
         text = read_attribute(self.root, folder / "id")
         if text is None or not text.isdecimal():
-            raise UnreadableFilesError(f"{folder} does not say which port it is: {text!r:.80}")
+            hint = "it has no driver; bind the card's driver again (docs/fpga.md)" if text is None else f"{text!r:.80}"
+            raise UnreadableFilesError(f"{folder} does not say which port it is: {hint}")
         number = int(folder.name.rpartition(".")[2])
         return PortReading(slot=int(text), number=number, has_afu_id="afu_id" in list_folder(self.root, folder))
 
