@@ -10,7 +10,7 @@ JOBS   ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 # Kerf's programs start hundreds of times in tests: each start would compile them anew where an environment has this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint types tests quick test-long gpu soak oracle mutants fuzz bench e2e e2e-all bench-e2e view-test docs lock generate image sbom audit clean
+.PHONY: help demo test lint types tests quick test-long gpu soak oracle kernel-dfl mutants fuzz bench e2e e2e-all bench-e2e view-test docs lock generate image sbom audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -80,6 +80,9 @@ soak: $(VENV)/.installed ## a million claims of simulated time, under faults (an
 
 oracle: $(VENV)/.installed ## generated cases, judged by the Go libraries of others (needs Go; ARGS=--short: few cases)
 	@$(BIN)/python -m tests.oracle $(ARGS)
+
+kernel-dfl: $(VENV)/.installed ## the FPGA backend on the kernel's own DFL drivers, in an emulated guest (Debian's packages; cc)
+	@$(BIN)/python -m tests.kernel_dfl $(ARGS)
 
 mutants: $(VENV)/.installed ## small changes of Kerf, one at a time, that its tests should notice
 	@$(BIN)/python -m tools.mutants $(ARGS)
