@@ -19,9 +19,11 @@ DASHBOARD: Final = ROOT / "deploy/monitoring/dashboard.json"
 RULE_TESTS: Final = Path(__file__).with_name("rules_test.yaml")
 OTHERS: Final[Mapping[str, frozenset[str]]] = {
     "kube_pod_container_state_started": frozenset({"namespace", "pod", "container"}),
+    "container_gpu_allocation": frozenset({"namespace", "pod", "container", "instance", "node", "uid"}),
+    "node_gpu_hourly_cost": frozenset({"instance", "node", "uid"}),
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": frozenset({"UUID", "GPU_I_ID", "GPU_I_PROFILE"}),
 }
-"""Metrics of kube-state-metrics and dcgm-exporter, with the labels that are used here."""
+"""Metrics of kube-state-metrics, OpenCost and dcgm-exporter, with the labels that are used here."""
 SEVERITIES: Final = {"critical", "warning", "info"}
 
 
@@ -40,7 +42,12 @@ def catalog() -> dict[str, frozenset[str]]:
 
 
 def rules() -> list[dict[str, Any]]:
+    """The alerts and the records."""
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def alerts() -> list[dict[str, Any]]:
+    return [rule for rule in rules() if "alert" in rule]
 
 
 def panels() -> Iterator[dict[str, Any]]:
@@ -50,7 +57,7 @@ def panels() -> Iterator[dict[str, Any]]:
 def expressions() -> Iterator[tuple[str, str]]:
     """Each expression with the name of its alert or panel."""
     for rule in rules():
-        yield rule["alert"], rule["expr"]
+        yield rule.get("alert") or rule["record"], rule["expr"]
     for panel in panels():
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
@@ -88,7 +95,7 @@ def test_a_name_that_is_not_there_is_found(text: str, fault: str) -> None:
     assert fault in [*faults(text)]
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
 def test_an_alert_says_how_bad_it_is_where_and_what_to_do(rule: dict[str, Any]) -> None:
     assert rule["alert"].startswith("Kerf")
     assert rule["labels"]["severity"] in SEVERITIES
@@ -101,7 +108,7 @@ def test_an_alert_says_how_bad_it_is_where_and_what_to_do(rule: dict[str, Any]) 
 
 
 def test_alerts_have_names_of_their_own() -> None:
-    names = [rule["alert"] for rule in rules()]
+    names = [rule["alert"] for rule in alerts()]
     assert len(set(names)) == len(names)
 
 
@@ -119,8 +126,18 @@ def test_panels_do_not_overlap_and_say_what_they_show() -> None:
 
 
 def test_every_alert_is_tried_by_promtool() -> None:
-    tried = {case["alertname"] for test in load_rule_tests()["tests"] for case in test["alert_rule_test"]}
-    assert tried == {rule["alert"] for rule in rules()}
+    tried = {case["alertname"] for test in load_rule_tests()["tests"] for case in test.get("alert_rule_test", ())}
+    assert tried == {rule["alert"] for rule in alerts()}
+
+
+def test_every_record_is_tried_by_promtool_with_the_labels_and_the_value_of_its_series() -> None:
+    tried = {
+        sample["labels"].partition("{")[0]
+        for test in load_rule_tests()["tests"]
+        for case in test.get("promql_expr_test", ())
+        for sample in case["exp_samples"]
+    }
+    assert tried - {""} == {rule["record"] for rule in rules() if "record" in rule}
 
 
 def load_rule_tests() -> dict[str, Any]:

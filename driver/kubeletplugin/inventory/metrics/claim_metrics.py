@@ -18,7 +18,9 @@ from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.driver.kubeletplugin.inventory.metrics.card_metrics import name_cut
 from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.partitions.device_names import card_name
+from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 from kerf_dra.driver.runtime import metrics
 
 _CLAIMS: Final = metrics.live_gauge(
@@ -45,6 +47,12 @@ _DEVICES: Final = metrics.live_gauge(
         "uuid",
         "instance_id",
     ],
+)
+_RATIOS: Final = metrics.live_gauge(
+    "kerf_prepared_device_card_ratio",
+    "The part of its card that each prepared device has, from 0 to 1: its units, such as memory slices, by those of "
+    "the card. Of a share, the part of the device that the share has. Without devices of admin access.",
+    ["driver", "node", "namespace", "pod", "claim", "claim_uid", "device", "share"],
 )
 _PREPARED_AT: Final = metrics.live_gauge(
     "kerf_claim_prepared_timestamp_seconds",
@@ -92,6 +100,7 @@ class ClaimMetrics:
         with ExitStack() as stack:
             stack.enter_context(_CLAIMS.reading(self._count_claims))
             stack.enter_context(_DEVICES.reading(self._describe_devices))
+            stack.enter_context(_RATIOS.reading(self._measure_devices))
             stack.enter_context(_PREPARED_AT.reading(self._list_prepared))
             yield
 
@@ -150,23 +159,38 @@ class ClaimMetrics:
                     yield self._describe_device(record, device, cards.get(device.part.card_uuid, "")), 1
 
     def _describe_device(self, record: PreparedClaim, device: PreparedDevice, card: str) -> Sequence[str]:
-        claim = record.claim
         handle = device.handle or {}
         uuid, instance = handle.get("uuid"), handle.get("instance")
         return (
-            self._driver,
-            self._node,
-            claim.namespace,
-            self._pods.get(claim.uid, ""),
-            claim.name,
-            claim.uid,
-            device.share.id.device,
-            device.share.share or "",
+            *self._identify_device(record, device),
             card,
             device.part.card_uuid,
             name_cut(from_card_part(device.part)),
             uuid if isinstance(uuid, str) else "",
             str(instance) if isinstance(instance, int) else "",
+        )
+
+    def _measure_devices(self) -> metrics.Samples:
+        cards = {card.uuid: card for card in self._state.cards}
+        for record in self._records.values():
+            if record.state is ClaimState.PREPARED:
+                for device in record.devices:
+                    ratio = find_card_ratio(cards.get(device.part.card_uuid), device)
+                    if ratio is not None:
+                        yield self._identify_device(record, device), ratio
+
+    def _identify_device(self, record: PreparedClaim, device: PreparedDevice) -> Sequence[str]:
+        claim, share = record.claim, device.share
+        pod = self._pods.get(claim.uid, "")
+        return (
+            self._driver,
+            self._node,
+            claim.namespace,
+            pod,
+            claim.name,
+            claim.uid,
+            share.id.device,
+            share.share or "",
         )
 
     def _list_prepared(self) -> metrics.Samples:
@@ -176,6 +200,22 @@ class ClaimMetrics:
                 pod = self._pods.get(uid, "")
                 labels = (self._driver, self._node, claim.namespace, pod, claim.name, uid)
                 yield labels, self._prepared_at[uid]
+
+
+def find_card_ratio(card: Card | None, device: PreparedDevice) -> float | None:
+    """Return the part of ``card`` that ``device`` has, from 0 to 1; None: the card is not known, or has no such
+    partition, or the device is one of admin access, which takes nothing from others.
+    """
+    partition = from_card_part(device.part)
+    spec = None if card is None or device.admin_access else get_unit_map(card).find(partition)
+    if card is None or spec is None:
+        return None
+    units = get_unit_map(card).layouts[spec.placement.layout].mask if spec.placement else spec.mask
+    ratio = spec.mask.bit_count() / units.bit_count()
+    divided = card.geometry.shareable
+    amounts = (device.consumed_capacity.get(name) for name in (divided, f"{device.share.id.driver}/{divided}"))
+    consumed, whole = next(filter(None, amounts), None), spec.amount(divided)
+    return ratio * consumed.nano / whole.nano if consumed and whole else ratio
 
 
 def _ref(record: PreparedClaim) -> ObjectRef:

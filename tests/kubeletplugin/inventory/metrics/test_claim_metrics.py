@@ -11,11 +11,13 @@ from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ClaimRef, DeviceId, ObjectRef, ShareId
 from kerf_dra.api.model.prepared import CardPart, ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.podresources.v1 import ClaimUse
-from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
+from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics, find_card_ratio
+from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.kubeletplugin.observed_state import ObservedState
-from tests.partitions.cards import gpu
+from tests.partitions.cards import fpga, gpu
 
 H100 = gpu("h100-80gb-sxm")
 NODE = "node-1"
@@ -117,6 +119,59 @@ def test_a_prepared_device_names_its_claim_pod_and_uuid_and_goes_with_its_record
     assert info(driver, "a", "web-2") == 1
     del records["a"]
     assert info(driver, "a", "web-2") is None
+
+
+def prepared(
+    part: CardPart, *, share: str | None = None, consumed: dict[str, Quantity] | None = None, admin: bool = False
+) -> PreparedDevice:
+    return PreparedDevice(
+        requests=("gpu",),
+        share=ShareId(DeviceId("gpu.kerf.dev", "node-1/gpu", "gpu-0"), share),
+        admin_access=admin,
+        consumed_capacity=consumed or {},
+        part=part,
+        backend="simulated",
+    )
+
+
+HALF = CardPart(kind="gpu", card_uuid=H100.uuid, profile="3g.40gb", start=4, size=4)
+EIGHTH = CardPart(kind="gpu", card_uuid=H100.uuid, profile="1g.10gb", start=0, size=1)
+WHOLE = CardPart(kind="gpu", card_uuid=H100.uuid)
+SHELL = fpga("quad")
+SLOT = CardPart(kind="fpga", card_uuid=SHELL.uuid, start=1, size=1)
+
+
+@pytest.mark.parametrize(
+    ("card", "device", "ratio"),
+    [
+        (H100, prepared(EIGHTH), 1 / 8),
+        (H100, prepared(HALF), 1 / 2),
+        (H100, prepared(WHOLE), 1),
+        (SHELL, prepared(SLOT), 1 / 4),
+        (H100, prepared(WHOLE, share="s", consumed={"memory": Quantity("20Gi")}), 1 / 4),
+        (H100, prepared(HALF, share="s", consumed={"gpu.kerf.dev/memory": Quantity("10240Mi")}), 1 / 8),
+        (H100, prepared(HALF, share="s", consumed={"processes": Quantity(1)}), 1 / 2),
+        (H100, prepared(WHOLE, admin=True), None),
+        (H100, prepared(CardPart(kind="gpu", card_uuid=H100.uuid, profile="9g.90gb", start=0, size=8)), None),
+        (None, prepared(WHOLE), None),
+    ],
+)
+def test_the_part_of_its_card_that_a_device_has_is_its_units_by_those_of_the_card(
+    card: Card | None, device: PreparedDevice, ratio: float | None
+) -> None:
+    found = find_card_ratio(card, device)
+    assert found == (None if ratio is None else pytest.approx(ratio, rel=0.02))
+
+
+def test_the_part_of_a_device_has_the_names_of_its_claim_and_pod(
+    driver: str, records: dict[str, PreparedClaim], shown: ClaimMetrics
+) -> None:
+    records["a"], records["b"] = record(driver, "a"), record(driver, "b", ClaimState.RELEASING)
+    shown.note_prepared(claim("a", "web"), is_new=True)
+    labels = {"node": NODE, "namespace": "team", "device": "gpu-0-1g-10gb-at-0", "share": ""}
+    name = "kerf_prepared_device_card_ratio"
+    assert value(name, driver, **labels, pod="web", claim="claim-a", claim_uid="a") == 1 / 8
+    assert value(name, driver, **labels, pod="", claim="claim-b", claim_uid="b") is None
 
 
 def test_the_pod_of_a_claim_that_another_process_prepared_is_learned_from_the_kubelet(
