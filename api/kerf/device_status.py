@@ -35,3 +35,5 @@ class DeviceStatus(Strict, tag_field="kind", tag="DeviceStatus"):
     """The paths of the device nodes in the container."""
     cdi_devices: tuple[str, ...] = ()
     """The qualified CDI names that the container runtime is given."""
+    idle_since: str = ""
+    """The time from which on no process has computed on the device (RFC 3339, UTC); only while it is idle."""

@@ -34,6 +34,9 @@ reservations   ``DevicePublisher``,          devices, offers of placements      
                ``ReservationKeeper``
 devices        ``DevicePublisher``           ``ClaimPreparer``, ``EarlyPreparer``, statuses, later: publication, offers
                                              offers of placements, metrics
+usage          ``UsageSampler``              metrics, statuses                               in the step: statuses
+                                                                                             requested where a device
+                                                                                             became idle or busy
 early          ``EarlyPreparer``             ``DevicePublisher``                             later: publication
 suspects       ``ClaimPreparer``,            garbage collection                              later: they are looked up
                ``RecordLifecycle``,

@@ -88,6 +88,12 @@ class Settings:
     usage_retry_s: float = 1.0
     """Time until a kubelet that did not answer is asked again which pods have devices of extended resources: what no
     answer has had is kept for ``unlisted_grace_s``, and a pod may run for seconds only."""
+    sample_interval_s: float | None = 15.0
+    """Time between two samples of what prepared devices are used for; None: none is taken. A sample of a card and its
+    instances is some ten calls of milliseconds, and Prometheus mostly asks every 15 to 60 s."""
+    idle_after_s: float = 600.0
+    """Time without any use after which a prepared device counts as idle: longer than a program loads data between two
+    pieces of work, and each change between idle and busy is a write to the API server."""
     collect_interval_s: float = 600.0
     """Time between two checks whether a claim that pods use still exists: one GET for each, on thousands of nodes."""
     collect_unused_interval_s: float = 60.0

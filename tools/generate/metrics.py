@@ -61,7 +61,7 @@ def _read(call: ast.Call) -> Metric | None:
         isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id == "metrics"
-        and call.func.attr in {"counter", "gauge", "histogram", "live_gauge"}
+        and call.func.attr in {"counter", "gauge", "histogram", "live_counter", "live_gauge"}
     ):
         return None
     name, documentation, *labels = (ast.literal_eval(argument) for argument in call.args[:3])

@@ -79,6 +79,18 @@ from kerf_dra.driver.runtime.logs import Format
     default=10.0,
     help="Load functions before the pod is bound to the node if a load takes at least this long.",
 )
+@option(
+    "--sample-interval",
+    type=SecondsParameter(),
+    default=15.0,
+    help="Seconds between two samples of what claims use of their devices; 0: none is taken.",
+)
+@option(
+    "--idle-after",
+    type=SecondsParameter(),
+    default=600.0,
+    help="Seconds without use after which a claim's device counts as idle.",
+)
 @logging_options
 def command(
     node_name: str,
@@ -99,6 +111,8 @@ def command(
     publish_min_interval: float,
     list_attributes: bool,
     early_load: float,
+    sample_interval: float,
+    idle_after: float,
     log_level: str,
     log_format: Format,
 ) -> int:
@@ -126,6 +140,8 @@ def command(
             publish_min_interval_s=publish_min_interval,
             list_attributes=list_attributes,
             early_load_s=early_load,
+            sample_interval_s=sample_interval or None,
+            idle_after_s=idle_after,
         )
         for choice in choose_families(families, select_cards(backends, include_cards, exclude_cards))
     )

@@ -216,6 +216,29 @@ class UnlistedCard:
         return f"{self.pci_address} ({self.pci_id}): {self.problem}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSample:
+    """What a prepared device is used for at one moment. A field is None where the hardware cannot say: no guess."""
+
+    memory_bytes: int | None = None
+    """The bytes of memory that are in use."""
+    processes: int | None = None
+    """The number of processes that compute on it."""
+    busy: float | None = None
+    """The part of the time since the sample before in which it computed, 0 to 1; None also for the first sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSample:
+    """What a card and its prepared devices are used for at one moment."""
+
+    energy_mj: int | None = None
+    """The energy in millijoules that the whole card has used since some time before; it begins again at 0 when the card
+    is reset or its driver loaded. None: the card does not count it."""
+    devices: tuple[DeviceSample, ...] = ()
+    """One for each handle, in their order."""
+
+
 class Journal(Protocol):
     """The notes of one device's prepare, which survive the death of the process.
 
@@ -356,6 +379,23 @@ class RestoringBackend(Protocol):
         """Set up again what ``prepare`` has set up beside the device and is gone; returns whether there was any.
 
         The device itself stays as it is. Raises what keeps it from being read or set up.
+        """
+        ...
+
+
+@runtime_checkable
+class SampledBackend(Protocol):
+    """A backend that can say what its cards are used for.
+
+    What it keeps between two samples, such as the counters of the first, is only for the second.
+    """
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        """Return what the card, and the devices of ``handles`` on it, are used for now. Changes nothing.
+
+        Called beside all other calls, also those for the same card, in one thread that does only this, every some
+        seconds. A device that is gone has an empty DeviceSample. Raises CardAbsentError when the card is not there,
+        and whatever else keeps it from being read: the next call comes all the same.
         """
         ...
 

@@ -21,6 +21,7 @@ from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
 from kerf_dra.api.model.device_attributes import ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_SIMULATED
 from kerf_dra.api.model.names import ClaimRef, DriverName
 from kerf_dra.api.model.prepared import PreparedDevice
+from kerf_dra.api.model.times import format_unix_time
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor, PreparedIdentity
 from kerf_dra.driver.kubeletplugin.claims.record_lifecycle import PrepareResult
@@ -207,11 +208,15 @@ class DeviceStatusWriter:
         if record is None or classify_record(record, self._boot_id) is not RecordState.PREPARED:
             return {}
         return {
-            (*device.share.id, device.share.share): self._describe_device(device, identity)
+            (*device.share.id, device.share.share): self._describe_device(
+                device, identity, self._state.usage.find_idle_since(uid, device.share)
+            )
             for device, identity in zip(record.devices, self._hardware.identify(record.devices), strict=True)
         }
 
-    def _describe_device(self, device: PreparedDevice, identity: PreparedIdentity) -> JsonObject:
+    def _describe_device(
+        self, device: PreparedDevice, identity: PreparedIdentity, idle_since: float | None
+    ) -> JsonObject:
         published = self._state.devices.find(device.share.id)
         attributes = published.attributes if published is not None else {}
         address, simulated = attributes.get(ATTRIBUTE_PCI_BUS_ID), attributes.get(ATTRIBUTE_SIMULATED)
@@ -225,6 +230,7 @@ class DeviceStatusWriter:
             simulated=simulated is not None and simulated.value is True,
             device_nodes=identity.device_nodes,
             cdi_devices=device.cdi_ids,
+            idle_since="" if idle_since is None else format_unix_time(idle_since),
         )
         return encode_data(status)
 

@@ -28,6 +28,7 @@ from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
     UnusableDevices,
 )
 from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.usage import NodeUsage
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.runtime.notifier import Notifier
 
@@ -71,6 +72,8 @@ class NodeState:
         """The devices as they were computed last."""
         self.cards: Sequence[Card] = ()
         """The cards of which they are."""
+        self.usage = NodeUsage()
+        """What prepared devices are used for."""
         self.prepares_early = False
         """Whether claims are prepared before their pods are bound: only then may the scheduler be made to wait."""
         self.suspects = PendingIds()
@@ -143,6 +146,10 @@ class NodeState:
         """Note that the scheduler is to know these devices now."""
         self.publication = devices
         self.published.notify()
+
+    def note_usage(self, usage: NodeUsage) -> None:
+        """Note what prepared devices are used for now. Nothing that is published depends on it."""
+        self.usage = usage
 
     def note_maintenances(self, documents: Sequence[JsonObject]) -> None:
         """Note the CardMaintenances that there are now, as manifests."""

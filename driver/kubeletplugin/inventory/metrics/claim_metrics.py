@@ -123,6 +123,10 @@ class ClaimMetrics:
             _SECONDS.labels(self._driver, "queued").observe(max(0.0, allocated - created))
         _SECONDS.labels(self._driver, "allocated").observe(max(0.0, ready - allocated))  # clocks of two machines
 
+    def find_pod(self, claim_uid: str) -> str:
+        """Return the name of the pod that has a claim; empty: none is known."""
+        return self._pods.get(claim_uid, "")
+
     def note_uses(self, uses: Sequence[ClaimUse]) -> None:
         """Note which pods the kubelet has, with which claims."""
         self._used = frozenset(use.claim for use in uses)
