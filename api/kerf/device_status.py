@@ -13,6 +13,10 @@ from kerf_dra.api.kerf.v1alpha1 import Strict
 MAX_DATA_BYTES: Final = 10 * 1024
 """The longest ``data`` that the API server takes (``AllocatedDeviceStatusDataMaxLength``)."""
 
+IDLE_SINCE: Final = "idleSince"
+SAMPLED: Final = "sampled"
+"""The keys that say whether a device is used, which ``kerf gather`` keeps."""
+
 
 class DeviceStatus(Strict, tag_field="kind", tag="DeviceStatus"):
     """What a device of a claim is now. A field is left out where the device has nothing of the kind."""
@@ -35,5 +39,7 @@ class DeviceStatus(Strict, tag_field="kind", tag="DeviceStatus"):
     """The paths of the device nodes in the container."""
     cdi_devices: tuple[str, ...] = ()
     """The qualified CDI names that the container runtime is given."""
+    sampled: bool = False
+    """Whether the plugin samples what the device is used for: without that, nothing says when it is idle."""
     idle_since: str = ""
     """The time from which on no process has computed on the device (RFC 3339, UTC); only while it is idle."""

@@ -1,12 +1,12 @@
 """Dumps: the state of a cluster as one JSON file, which later versions of Kerf can read.
 
 Redaction removes the places where secrets are: everything of containers but their names, resources and states (commands
-and environments hold passwords), annotations, opaque parameters of drivers, device data that drivers report, the
-labels of all objects but nodes (of pods the hash of their template stays), messages of conditions other than the
-scheduler's, those of Kerf's classes, and those on which the binding of a pod depends, and messages of containers that
-are not about devices. What allocation depends on, what
-identifies devices and their users, and the events that say why devices are not ready, stays as it was written:
-``docs/diagnostics.md`` lists these texts.
+and environments hold passwords), annotations, opaque parameters of drivers, device data that drivers report
+(but since when a device is idle), the labels of all objects but nodes (of pods the hash of their template stays),
+messages of conditions other than the scheduler's, those of Kerf's classes, and those on which the binding of a pod
+depends, and messages of containers that are not about devices. What allocation depends on, what identifies devices and
+their users, and the events that say why devices are not ready, stays as it was written: ``docs/diagnostics.md`` lists
+these texts.
 """
 
 import gzip
@@ -29,6 +29,7 @@ from kerf_dra.api.core.v1 import (
     PodStatus,
 )
 from kerf_dra.api.errors import InvalidDocumentError, InvalidQuantityError, Problem
+from kerf_dra.api.kerf.device_status import IDLE_SINCE, SAMPLED
 from kerf_dra.api.kerf.v1alpha1 import GROUP, ResourceClassObject, ResourceClassStatus
 from kerf_dra.api.model.allocations import (
     AllocatedDeviceStatus,
@@ -57,6 +58,7 @@ from kerf_dra.api.wire import UndecodableObjectError, dec_hook, enc_hook
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 from kerf_dra.driver.diagnostics.devices.runtime_messages import find_device_failure
+from kerf_dra.driver.diagnostics.times import seconds_between
 from kerf_dra.driver.placement.class_placement import read_placement
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
@@ -345,10 +347,20 @@ def _status(status: ResourceClaimStatus) -> ResourceClaimStatus:
                     else _replace(condition, message="")
                     for condition in each.conditions
                 ),
+                data=_use(each.data),
             )
             for each in status.devices
         ),
     )
+
+
+def _use(data: JsonObject | None) -> JsonObject | None:
+    """Return of a driver's data what says whether the device is used: a time, and a truth value."""
+    since, sampled = (data or {}).get(IDLE_SINCE), (data or {}).get(SAMPLED)
+    kept: JsonObject = {SAMPLED: True} if sampled is True else {}
+    if isinstance(since, str) and seconds_between(since, since) is not None:
+        kept[IDLE_SINCE] = since
+    return kept or None
 
 
 def _allocation(allocation: AllocationResult) -> AllocationResult:

@@ -22,7 +22,12 @@ from kerf_dra.api.core.v1 import (
     Taint,
 )
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
-from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
+from kerf_dra.api.model.allocations import (
+    AllocatedDeviceStatus,
+    AllocationResult,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import (
     CelSelector,
@@ -226,6 +231,20 @@ def allocate_claims(now: ClusterState, *claims: ResourceClaim, on: str | None = 
         fit = next(outcome for outcome in outcomes if isinstance(outcome, Fits))
         now = replace(now, claims=(*now.claims, allocated_claim(each, fit.results[0], each.metadata.name)))
     return now
+
+
+def report_devices(now: ClusterState, claim_name: str, *data: JsonObject) -> ClusterState:
+    """Return ``now`` in which the node reports ``data`` of the devices of a claim, in the order of its allocation."""
+    [found] = [each for each in now.claims if each.metadata.name == claim_name]
+    assert found.status.allocation is not None
+    devices = tuple(
+        AllocatedDeviceStatus(
+            driver=result.driver, pool=result.pool, device=result.device, share_id=result.share_id, data=each
+        )
+        for result, each in zip(found.status.allocation.devices.results, data, strict=True)
+    )
+    changed = replace(found, status=replace(found.status, devices=devices))
+    return replace(now, claims=tuple(changed if each is found else each for each in now.claims))
 
 
 def gpu_cluster(nodes: int = 1, cards: int = 1) -> ClusterState:

@@ -12,7 +12,17 @@ from kerf_dra.driver.view.html.card_figures import separate_colors
 from kerf_dra.driver.view.html.page import Page, render_document, render_state
 from kerf_dra.driver.view.page_builder import Target, answer_form, show_target
 from tests.diagnostics import vendor_slices
-from tests.fakes.cluster_states import CLASSES, allocate_claims, claim, gpu_cluster, node, pod, replace, state
+from tests.fakes.cluster_states import (
+    CLASSES,
+    allocate_claims,
+    claim,
+    gpu_cluster,
+    node,
+    pod,
+    replace,
+    report_devices,
+    state,
+)
 from tests.view.clusters import HOSTILE, many_nodes, named_cluster, rename, two_nodes, view_of
 
 ADDRESSES: Final = (
@@ -100,6 +110,17 @@ def test_a_claims_page_says_what_the_container_gets() -> None:
     assert "r0: gpu.kerf.dev/node-1/gpu/gpu-0-3g-40gb-at-4" in found.text
     assert "profile 3g.40gb" in found.text
     assert "its driver has not reported it" in found.text.lower()
+
+
+def test_a_claim_that_does_not_use_its_devices_is_shown_as_idle_since_when() -> None:
+    now = report_devices(two_nodes(), "a", {"sampled": True, "idleSince": "2026-11-20T08:00:00Z"})
+    now = report_devices(now, "b", {"sampled": True})
+    assert (
+        "Idle for 24 h: not used since 2026-11-20T08:00:00Z ."
+        in read(show(now, "/claim?namespace=default&name=a")).text
+    )
+    assert "not used since" not in read(show(now, "/claim?namespace=default&name=b")).text
+    assert "idle 24 h" in read(show(now, "/claims")).text
 
 
 def test_claims_that_wait_come_first_and_names_find_some() -> None:

@@ -14,7 +14,7 @@ from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.cli.cluster.why import render_summary
 from kerf_dra.driver.cli.options.cluster import format_count
 from kerf_dra.driver.cli.output import format_table
-from kerf_dra.driver.diagnostics.overview.claim_rows import ClaimRow
+from kerf_dra.driver.diagnostics.overview.claim_rows import ClaimRow, Idleness
 from kerf_dra.driver.diagnostics.overview.cluster_overview import ClusterOverview
 from kerf_dra.driver.diagnostics.times import format_seconds
 
@@ -59,7 +59,7 @@ def format_rows(rows: Sequence[ClaimRow], width: int) -> tuple[str, list[str]]:
 def _list_cells(row: ClaimRow) -> tuple[str, ...]:
     name = f"{row.subject.namespace}/{row.subject.name}" if row.subject.kind != "Pod" else "-"
     pods = row.pods if row.subject.kind != "Pod" else (f"{row.subject.namespace}/{row.subject.name}",)
-    cells = name, list_names(pods, 1) or "-", format_age(row), row.state, _describe_holding(row)
+    cells = name, list_names(pods, 1) or "-", format_age(row), row.shown_state, _describe_holding(row)
     return tuple(map(to_one_line, cells))
 
 
@@ -93,13 +93,20 @@ def describe_row(row: ClaimRow, width: int) -> list[str]:
     where = f", on {list_names(row.nodes, _NAMES)}" if row.nodes else ""
     devices = f", has {list_names(row.devices, _DEVICES)}" if row.devices else ""
     kind = "pod" if row.subject.kind == "Pod" else "claim"
-    about = f"{kind} {row.subject.namespace}/{row.subject.name}: {row.state}, {pods}{where}{devices}"
+    state = f"{row.state}, {describe_idleness(row.idle)}" if row.idle is not None else row.state
+    about = f"{kind} {row.subject.namespace}/{row.subject.name}: {state}, {pods}{where}{devices}"
     lines = [] if row.why is not None and not row.devices else _wrap(to_one_line(about), width)
     if row.why is not None:
         lines += render_summary(row.why, width, is_short=width < _WIDE)
     elif row.waits:
         lines += _wrap("why it waits is being found out; Enter asks at once", width)
     return lines
+
+
+def describe_idleness(idle: Idleness) -> str:
+    """Return for how long devices of a claim have been idle, such as ``idle for 3 h, since 2026-11-21T05:00:00Z``."""
+    part = "" if idle.is_whole else f"in part ({list_names(idle.devices, _DEVICES)}) "
+    return f"{part}idle for {format_seconds(idle.seconds)}, since {idle.since}"
 
 
 def describe_free(overview: ClusterOverview, width: int) -> list[str]:
@@ -145,6 +152,7 @@ def describe_counts(overview: ClusterOverview) -> str:
         format_count(cards, "card") if cards else format_count(len(overview.whole_devices), "pool"),
         format_count(len(overview.claims), "claim"),
         f"{len(overview.waiting)} waiting",
+        *([f"{idle} idle"] if (idle := sum(row.idle is not None for row in overview.claims)) else []),
     ]
     return ", ".join(words)
 

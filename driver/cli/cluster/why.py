@@ -1,4 +1,6 @@
-"""``kerf why``: explains why a pod or a claim waits for devices, does not start, or does not end."""
+"""``kerf why``: explains why a pod or a claim waits for devices, does not start, or does not end, and which claims do
+not use theirs.
+"""
 
 import shutil
 import sys
@@ -22,6 +24,7 @@ from kerf_dra.driver.cli.options.cluster import (
     namespace_option,
     read_state,
     require_pods,
+    require_scheduler_allocation,
     with_exit_codes,
 )
 from kerf_dra.driver.cli.options.names import complete_objects
@@ -52,6 +55,8 @@ from kerf_dra.driver.diagnostics.explain.report import (
 from kerf_dra.driver.diagnostics.explain.resource_faults import explain_unjudged
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from kerf_dra.driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
+from kerf_dra.driver.diagnostics.overview.idle_claims import IdleReport, find_idle_claims
+from kerf_dra.driver.diagnostics.times import format_seconds
 
 _EXITS: Final = {
     Verdict.HAS_DEVICES: 0,
@@ -112,12 +117,11 @@ def _complete_subject(context: click.Context, _parameter: click.Parameter, incom
     return [name for name in _KINDS if name.startswith(incomplete)]
 
 
-@click.command(short_help="Say why a pod or a claim waits for devices, and what to do.")
-@click.argument(
-    "subject", nargs=-1, required=True, metavar="KIND NAME | KIND/NAME | pods", shell_complete=_complete_subject
-)
+@click.command(short_help="Say why a pod or a claim waits for devices, or which claims are idle, and what to do.")
+@click.argument("subject", nargs=-1, metavar="KIND NAME | KIND/NAME | pods | --idle", shell_complete=_complete_subject)
 @namespace_option
-@option("-A", "--all-namespaces", is_flag=True, help="With `pods`: those of all namespaces.")
+@option("-A", "--all-namespaces", is_flag=True, help="With `pods` or --idle: those of all namespaces.")
+@option("--idle", is_flag=True, help="Say which claims do not use their devices.")
 @cluster_options
 @deadline_option
 @output_formats("text", "wide", "json", "yaml", "name")
@@ -126,6 +130,7 @@ def command(
     subject: tuple[str, ...],
     namespace: str | None,
     all_namespaces: bool,
+    idle: bool,
     kubeconfig: Path | None,
     context: str | None,
     dump: Path | None,
@@ -136,16 +141,20 @@ def command(
 
     KIND is pod, claim (resourceclaim), deployment, replicaset, statefulset, daemonset, job or cronjob, or kubectl's
     short name of it. `pods` without a name stands for all pods of the namespace that wait, with -A of all namespaces.
+    --idle, in place of a KIND, lists the claims that do not use their devices, the longest idle first.
 
     With -o wide no list of nodes, cards or claims is cut short; -o name prints the pods that were explained and have
-    not got their devices, for kubectl.
+    not got their devices, or the idle claims, for kubectl.
 
     Exit code 0: it has its devices, it fits, or it comes or goes by itself; 1: it does not, and you have to act; 2:
-    bad input; 3: no answer. Of several pods the worst counts: 1, then 3, then 0.
+    bad input; 3: no answer. Of several pods the worst counts: 1, then 3, then 0. With --idle 0, or 3 where no node
+    reports use.
     """
+    if idle:
+        return _list_idle(subject, namespace, kubeconfig, context, dump, output, all_namespaces=all_namespaces)
     question = _parse_subject(subject)
     if all_namespaces and (question.name or namespace):
-        raise click.UsageError("-A is for `kerf why pods`: leave out the name and --namespace")
+        raise click.UsageError("-A is for `kerf why pods` and --idle: leave out the name and --namespace")
     source = read_state(kubeconfig, context, dump, namespace)
     require_pods(source, "why")
     cluster = build_cluster_index(source, deadline_s)
@@ -163,8 +172,59 @@ def command(
     return next((code for code in _WORST_FIRST if code in exits), 0)
 
 
+def _list_idle(
+    subject: Sequence[str],
+    namespace: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    dump: Path | None,
+    output: OutputFormat,
+    *,
+    all_namespaces: bool,
+) -> int:
+    """Print which claims have idle devices, and return the exit code."""
+    if subject:
+        raise click.UsageError("--idle lists claims: leave out the kind and the name")
+    if all_namespaces and namespace:
+        raise click.UsageError("-A stands for all namespaces: leave out --namespace")
+    source = read_state(kubeconfig, context, dump, namespace)
+    require_scheduler_allocation(source, "why --idle")
+    require_pods(source, "why --idle")
+    report = find_idle_claims(build_cluster_index(source), "" if all_namespaces else namespace or source.namespace)
+    if output in ("text", "wide"):
+        click.echo("\n".join(render_idle(report)))
+    elif output == "name":
+        for claim in report.claims:
+            print_text(f"resourceclaim/{claim.name}")
+    else:
+        print_document(report, output)
+    return 0 if report.is_known else EXIT_NO_ANSWER
+
+
+def render_idle(report: IdleReport, width: int = _WIDTH) -> Iterator[str]:
+    """Yield the idle claims in lines: how many there are, each with its devices, and what to do about each."""
+    report = make_printable(report)
+    about = f"namespace {report.namespace}" if report.namespace else "all namespaces"
+    yield from _wrapped(f"{about}: {report.message}", width)
+    for claim in report.claims:
+        pods = f"pod {list_names(claim.pods, _NODES)}" if claim.pods else "no pod"
+        where = f" on {list_names(claim.nodes, _NODES)}" if claim.nodes else ""
+        part = "" if claim.idle.is_whole else "in part "
+        state = click.style(f"{part}idle for {format_seconds(claim.idle.seconds)}", fg="yellow")
+        yield ""
+        yield f"claim {claim.namespace}/{claim.name}: {state}, since {claim.idle.since}"
+        yield from _wrapped(f"{pods}{where}", width, "  ", "    ")
+        yield from (f"    {device}" for device in claim.idle.devices)
+        yield from _step(claim.next_step, width)
+    if report.next_step:
+        yield ""
+        yield from _step(report.next_step, width)
+
+
 def _parse_subject(subject: Sequence[str]) -> _Question:
     """Return what the arguments ask for. Raises UsageError."""
+    if not subject:
+        raise click.UsageError("name what to explain, such as `kerf why pod/NAME` or `kerf why pods`, or give --idle")
     parts = subject[0].split("/") if len(subject) == 1 else list(subject)
     kind = _KINDS.get(parts[0].lower())
     if kind is None:

@@ -56,7 +56,7 @@ _KERF: Final = """
     whole partition monitor held kept out quarantined refused load failed unhealthy lost cut shared slot slots
     share shares Compiled Accepted Matched Loaded Prepared Available Degraded TimeSlicing Mps Exclusive Shared
     BeforeBinding BeforeStart Whole Partition Monitor Smallest Monitoring me no at mig shell function profile model uuid
-    driverVersion architecture early loading prepare Packed Spread
+    driverVersion architecture early loading prepare Packed Spread sampled idleSince
 """
 _SENTENCES: Final = """
     failed to prepare dynamic resources: prepare dynamic resources: rpc error: code = Unavailable desc = connection

@@ -78,6 +78,11 @@ def _report(
     )
 
 
+def find_owner(pod: Pod) -> str:
+    """Return the workload that owns ``pod``, such as ``deployment/web``; empty: none of OWNER_KINDS does."""
+    return next((f"{kind.lower()}/{name}" for kind in OWNER_KINDS if (name := _owner(pod, kind))), "")
+
+
 def _owner(pod: Pod, kind: str) -> str:
     """Return the name of the pod's owner of ``kind``; empty when it has none."""
     for reference in pod.metadata.owner_references:

@@ -10,7 +10,8 @@ from kerf_dra.api.model.names import DeviceId, ObjectRef, list_names
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.diagnostics.explain.report import WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
-from kerf_dra.driver.diagnostics.overview.claim_rows import ClaimRow, matches
+from kerf_dra.driver.diagnostics.overview.claim_rows import ClaimRow, Idleness, find_idleness, matches
+from kerf_dra.driver.diagnostics.times import format_seconds
 from kerf_dra.driver.partitions.card_pictures.card_picture import CardPicture
 from kerf_dra.driver.view.html import addresses
 from kerf_dra.driver.view.html.card_figures import CardStyle, list_pods, parse_pool, separate, show_legend
@@ -25,6 +26,8 @@ _CARDS: Final = 8
 """Cards drawn of one claim or pod: as many as one node has."""
 _PODS: Final = 3
 """Pods named of one claim in the list."""
+_DEVICES: Final = 8
+"""Idle devices named of one claim: as many cards as one node has."""
 
 
 def show_claims(view: SnapshotView, *, text: str, number: int) -> Page:
@@ -66,7 +69,14 @@ def show_claim(view: SnapshotView, ref: ObjectRef) -> Page | None:
         addresses.CLAIM,
         parts,
         users,
-        parts.add("section", "why", element("h2", "State"), show_report(report), show_unread(view)),
+        parts.add(
+            "section",
+            "why",
+            element("h2", "State"),
+            show_report(report),
+            _show_idleness(find_idleness(claim, view.cluster.state.gathered_at)),
+            show_unread(view),
+        ),
         parts.add("section", "timeline", *_show_timeline(build_timeline(claim, pod))),
         parts.add("section", "devices", *_show_devices(view, claim)),
         _show_cards(view, parts, [claim], report),
@@ -99,12 +109,22 @@ def show_pod(view: SnapshotView, ref: ObjectRef) -> Page | None:
     )
 
 
+def _show_idleness(idle: Idleness | None) -> Html:
+    """Return since when devices of a claim are idle, as its node reports."""
+    if idle is None:
+        return NOTHING
+    names = list_names([each.rpartition("/")[2] for each in idle.devices], _DEVICES)
+    which = "Idle" if idle.is_whole else f"In part idle ({names})"
+    since = element("time", idle.since, datetime=idle.since)
+    return element("p", f"{which} for {format_seconds(idle.seconds)}: not used since ", since, ".")
+
+
 def _list_row(row: ClaimRow) -> Sequence[Child]:
     ref = _read_ref(row)
     pods = [ObjectRef(ref.namespace, name) for name in row.pods]
     more = len(pods) - _PODS
     is_claim = row.subject.kind == "ResourceClaim"
-    state = f"{row.state}, and a pod waits" if row.waits and row.state == "allocated" else row.state
+    state = f"{row.shown_state}, and a pod waits" if row.waits and row.state == "allocated" else row.shown_state
     return (
         (list_pods(pods[:_PODS]), f" and {more} more" if more > 0 else ""),
         element("a", str(ref), href=addresses.address_of_claim(ref)) if is_claim else "none yet",
