@@ -3,6 +3,7 @@
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -18,6 +19,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardChange,
+    CardSample,
     CardSurvey,
     FoundPartition,
     Handle,
@@ -42,6 +44,7 @@ from kerf_dra.driver.kubeletplugin.backends.simulated.fpga_card import Simulated
 from kerf_dra.driver.kubeletplugin.backends.simulated.gpu import GpuState
 from kerf_dra.driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
 from kerf_dra.driver.kubeletplugin.backends.simulated.handles import HANDLES, container_edits
+from kerf_dra.driver.kubeletplugin.backends.simulated.sampler import CardSampler
 from kerf_dra.driver.kubeletplugin.backends.simulated.state_store import StateFile
 from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFaults, Sleep, StepRunner, die
 from kerf_dra.driver.partitions.device_names import card_name, device_name
@@ -64,13 +67,21 @@ class SimulatedBackend:
 
     name = "simulated"
 
-    def __init__(self, config: SimulatedConfig, *, sleep: Sleep | None = None, crash: Callable[[], None] = die) -> None:
-        """Tests give ``sleep`` and ``crash``.
+    def __init__(
+        self,
+        config: SimulatedConfig,
+        *,
+        sleep: Sleep | None = None,
+        crash: Callable[[], None] = die,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Tests give ``sleep``, ``crash``, and ``now``, which returns seconds since 1970.
 
         Raises PermanentError when the state directory was made for other cards.
         """
         self._directory = Path(config.state)
         self._faults = StateFile(self._directory, "faults", HardwareFaults())
+        self._sampler = CardSampler(self._directory, now)
         self._poll_s = config.health_poll_seconds
         self._closed = threading.Event()
         self._reported: Mapping[str, UnhealthyState] = {}
@@ -116,6 +127,12 @@ class SimulatedBackend:
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return container_edits(HANDLES.decode(handle))
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        card = self._card(card_uuid)
+        known = [HANDLES.decode(handle) for handle in handles]
+        gpus = [card.find_sampled(handle) if isinstance(card, SimulatedGpu) else None for handle in known]
+        return self._sampler.sample(card.discover(), gpus)
 
     def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
         left_s = timeout_s

@@ -107,6 +107,13 @@ class SimulatedGpu:
         if instance is not None:
             self._destroy(instance)
 
+    def find_sampled(self, handle: SimulatedHandle) -> GpuHandle | None:
+        """Return ``handle`` where its device is still there."""
+        if not isinstance(handle, GpuHandle) or handle.instance is None:
+            return handle if isinstance(handle, GpuHandle) else None
+        instance = self.file.read().instance(handle.instance)
+        return handle if instance is not None and instance.mig_uuid == handle.uuid else None
+
     def partitions(self) -> Iterator[Partition]:
         """Yield the GPU instances, half-made ones included."""
         for one in self.file.read().instances:
