@@ -395,6 +395,7 @@ class NodePlugin:
             removal_s=self._settings.status_removal_s,
             seen=self._seen_claims,
             unanswered=self._unanswered_calls,
+            is_sampling=self._settings.sample_interval_s is not None,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:

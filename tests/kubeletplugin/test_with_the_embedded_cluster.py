@@ -221,6 +221,7 @@ async def test_a_claim_shows_what_it_got_from_its_prepare_to_its_end() -> None:
             "simulated": True,
             "deviceNodes": ["/dev/nvidiactl", "/dev/nvidia0", *caps(gpu)],
             "cdiDevices": [f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-{SLICE}"],
+            "sampled": True,
         }
         await place.fpgas.prepare(held)
         fpga = await place.until_shown(held, FUNCTION)

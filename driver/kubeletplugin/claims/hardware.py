@@ -33,6 +33,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     NumberedBackend,
     RequestEditor,
     RestoringBackend,
+    SampledBackend,
 )
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
@@ -80,6 +81,8 @@ class PreparedIdentity(NamedTuple):
     """The function that is loaded."""
     edits: ContainerEdits
     """What containers get of it."""
+    is_sampled: bool
+    """Whether its backend can say what it is used for."""
 
     @property
     def device_nodes(self) -> tuple[str, ...]:
@@ -178,11 +181,12 @@ class HardwareExecutor:
         return found.request_edits(handles) if isinstance(found, RequestEditor) else ContainerEdits()
 
     def _identify(self, device: PreparedDevice) -> PreparedIdentity:
-        handle = device.handle or {}
+        handle, backend = device.handle or {}, self._card_executor.backend(device.backend)
         return PreparedIdentity(
             uuid=_text(handle.get("uuid")),
             function=_text(handle.get("function")) or device.part.function or "",
-            edits=self._card_executor.backend(device.backend).edits(handle),
+            edits=backend.edits(handle),
+            is_sampled=isinstance(backend, SampledBackend),
         )
 
     async def _prepare_device(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:

@@ -71,10 +71,12 @@ class DeviceStatusWriter:
         now: Callable[[], float],
         removal_s: float,
         seen: SeenClaims,
+        is_sampling: bool,
         unanswered: UnansweredCalls | None = None,
         retries: Backoff = _RETRIES,
     ) -> None:
-        """``seen`` is given what the answers show of claims. ``unanswered`` are the kubelet's calls, which go first.
+        """``seen`` is given what the answers show of claims. ``is_sampling``: whether devices are sampled, of which the
+        backend can say what they are used for. ``unanswered`` are the kubelet's calls, which go first.
 
         What a claim shows is removed ``removal_s`` seconds after it was unprepared.
         """
@@ -89,6 +91,7 @@ class DeviceStatusWriter:
         self._removal_s = removal_s
         self._seen = seen
         self._unanswered = unanswered or UnansweredCalls()
+        self._is_sampling = is_sampling
         self._read: dict[str, ResourceClaim] = {}
         """Claims whose turn is to come, as they were read for their prepare, by UID."""
         self._queue: WorkQueue[ClaimRef] = WorkQueue(name="claim-status", retries=retries)
@@ -230,6 +233,7 @@ class DeviceStatusWriter:
             simulated=simulated is not None and simulated.value is True,
             device_nodes=identity.device_nodes,
             cdi_devices=device.cdi_ids,
+            sampled=self._is_sampling and identity.is_sampled,
             idle_since="" if idle_since is None else format_unix_time(idle_since),
         )
         return encode_data(status)

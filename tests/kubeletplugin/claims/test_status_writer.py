@@ -1,6 +1,6 @@
 """What claims got is written to their status, soon where the API server answers, and later where it does not."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from kerf_dra.driver.kube.http.errors import (
     ServerError,
     UnreachableError,
 )
+from kerf_dra.driver.kubeletplugin.backends.base import CardSample, DeviceSample, Handle
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import resolve_devices
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
@@ -99,12 +100,20 @@ class WriterFixture:
         }
 
 
-def build_fixture(root: Path) -> WriterFixture:
+class MeasuredBackend(FakeBackend):
+    """A backend that can be sampled."""
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        del card_uuid
+        return CardSample(devices=(DeviceSample(),) * len(handles))
+
+
+def build_fixture(root: Path, *, backend: type[FakeBackend] = FakeBackend, is_sampling: bool = True) -> WriterFixture:
     cluster = FakeCluster()
     records: dict[str, PreparedClaim] = {}
     unanswered = UnansweredCalls()
     with open_checkpoint(root, boot_id=BOOT) as checkpoint:
-        executor = CardExecutor({"fake": FakeBackend(CARDS)}, call_timeout_s=60, discovery_timeout_s=60)
+        executor = CardExecutor({"fake": backend(CARDS)}, call_timeout_s=60, discovery_timeout_s=60)
         hardware = HardwareExecutor(executor, CONFIGURATIONS, checkpoint, boot_id=BOOT)
         writer = DeviceStatusWriter(
             driver=DriverName(DRIVER),
@@ -116,6 +125,7 @@ def build_fixture(root: Path) -> WriterFixture:
             removal_s=REMOVAL_S,
             seen=SeenClaims(),
             unanswered=unanswered,
+            is_sampling=is_sampling,
             retries=Backoff(first_s=1, factor=2, limit_s=300, jitter=0),
         )
     return WriterFixture(cluster, writer, hardware, unanswered, records)
@@ -139,6 +149,22 @@ async def settle() -> None:
 def count(outcome: str) -> float:
     labels = {"driver": DRIVER, "outcome": outcome}
     return metrics.REGISTRY.get_sample_value("kerf_claim_status_writes_total", labels) or 0.0
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_sampling", "sampled"),
+    [(MeasuredBackend, True, True), (MeasuredBackend, False, None), (FakeBackend, True, None)],
+)
+async def test_a_device_is_called_sampled_where_its_backend_can_be_and_that_is_on(
+    backend: type[FakeBackend], is_sampling: bool, sampled: bool | None, tmp_path: Path
+) -> None:
+    fixture = build_fixture(tmp_path, backend=backend, is_sampling=is_sampling)
+    held = claim("training", SLICE)
+    fixture.cluster.add(held)
+    fixture.prepare(held)
+    await fixture.publish(held)
+    (entry,) = fixture.held().status.devices
+    assert (entry.data or {}).get("sampled") is sampled
 
 
 async def test_a_prepared_claim_shows_what_it_got_with_one_write(tmp_path: Path) -> None:
