@@ -3,7 +3,7 @@
 import base64
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -215,6 +215,22 @@ def test_without_a_proxy_there_is_no_variable_of_one(helm: Helm) -> None:
     assert "SSL_CERT_FILE" not in rendered
 
 
+@pytest.mark.parametrize(
+    ("usage", "options"),
+    [
+        ({}, []),
+        ({"intervalSeconds": 0}, ["--sample-interval=0"]),
+        ({"intervalSeconds": 7.5, "idleAfterSeconds": 3600}, ["--sample-interval=7.5", "--idle-after=3600"]),
+    ],
+)
+def test_plugins_sample_as_the_values_say(helm: Helm, usage: Mapping[str, float], options: Sequence[str]) -> None:
+    rendered = helm.template({**profile("simulated"), "plugin": {"usage": usage}})
+    [arguments] = [
+        pod["containers"][0]["args"] for name, pod in workloads(rendered) if name.startswith("kerf-kubelet-plugin-")
+    ]
+    assert [one for one in arguments if one.startswith(("--sample-interval", "--idle-after"))] == options
+
+
 def test_every_mount_has_its_volume(helm: Helm) -> None:
     for name, pod in workloads(helm.template(EVERYTHING)):
         (container,) = pod["containers"]
@@ -228,6 +244,7 @@ def test_every_mount_has_its_volume(helm: Helm) -> None:
         ({"plugins": [{**profile("nvidia")["plugins"][0], "nodeSelectors": {}}]}, "nodeSelectors"),
         ({"plugins": [{**profile("nvidia")["plugins"][0], "privileged": False}]}, "allOf"),
         ({"plugin": {"surge": "yes"}}, "surge"),
+        ({"plugin": {"usage": {"intervalSeconds": -1}}}, "intervalSeconds"),
         ({"drivers": ["gpu.kerf.dev"], **profile("simulated")}, r"driver fpga\.kerf\.dev is not in the value drivers"),
     ],
 )
