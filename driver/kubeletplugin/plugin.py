@@ -48,12 +48,14 @@ from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ListDe
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_collector import ResourceCollector
 from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
 from kerf_dra.driver.kubeletplugin.inventory.metrics.resource_metrics import serve_resource_metrics
+from kerf_dra.driver.kubeletplugin.inventory.metrics.usage_metrics import UsageMetrics
 from kerf_dra.driver.kubeletplugin.inventory.node_state import build_node_state
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.concurrency import UnansweredCalls
+from kerf_dra.driver.kubeletplugin.usage.sampler import UsageSampler
 from kerf_dra.driver.runtime.notifier import forward
 from kerf_dra.driver.runtime.worker_threads import Work
 
@@ -117,6 +119,9 @@ class NodePlugin:
         self._claim_metrics = ClaimMetrics(
             driver=settings.driver_name, node=settings.node_name, state=self.state, now=now
         )
+        self._usage_metrics = UsageMetrics(
+            driver=settings.driver_name, node=settings.node_name, state=self.state, claims=self._claim_metrics
+        )
         self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()
         self._refused_claims = self._make_refused_claims()
@@ -126,6 +131,7 @@ class NodePlugin:
         self._seen_claims = SeenClaims()
         self._unanswered_calls = UnansweredCalls()
         self._status_writer = self._make_status_writer()
+        self._usage_sampler = self._make_usage_sampler()
         self._executor = self._make_executor()
         self.lifecycle = self._make_lifecycle(tasks)
         self.preparer = self._make_preparer()
@@ -154,6 +160,7 @@ class NodePlugin:
         self._describe(await self._cluster.descriptions.list_now() or ())
         self.state.note_maintenances(await self._cluster.maintenances.list_now() or ())
         await self.publisher.refresh()
+        await self._usage_sampler.restore()
         self._garbage_collector.check_files()
         await self.preparer.restore_files()
         self._prepared.adopt_interrupted(self._file_repairer.find_cdi_file)
@@ -171,7 +178,7 @@ class NodePlugin:
         """Publish the devices, watch and survey their cards, and collect garbage, until cancelled."""
         settings, reservations = self._settings, self.state.restrictions.reservations
         served = serve_resource_metrics(driver=settings.driver_name, node=settings.node_name, reservations=reservations)
-        with self._claim_metrics.served(), served:
+        with self._claim_metrics.served(), self._usage_metrics.served(), served:
             await self._run_services()
 
     async def _run_services(self) -> None:
@@ -190,6 +197,7 @@ class NodePlugin:
             services.start_soon(self._device_repairer.run)
             services.start_soon(self._refused_claims.run)
             services.start_soon(self._status_writer.run)
+            services.start_soon(self._usage_sampler.run)
             services.start_soon(self._cluster.descriptions.follow, self._describe_anew)
             services.start_soon(self._cluster.maintenances.follow, self.state.note_maintenances)
             services.start_soon(self._reservation_keeper.run)
@@ -396,6 +404,15 @@ class NodePlugin:
             seen=self._seen_claims,
             unanswered=self._unanswered_calls,
             is_sampling=self._settings.sample_interval_s is not None,
+        )
+
+    def _make_usage_sampler(self) -> UsageSampler:
+        return UsageSampler(
+            settings=self._settings,
+            boot_id=self._boot_id,
+            card_executor=self.card_executor,
+            state=self.state,
+            status_writer=self._status_writer,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:

@@ -17,6 +17,7 @@ NODES: Final = "tests/flows/test_idle_nodes.py"
 DISCOVERY: Final = "tests/kubeletplugin/discovery_handlers/test_service.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 NODE_WATCH: Final = "tests/kubeletplugin/cluster/test_node_watch.py"
+SAMPLER: Final = "tests/kubeletplugin/usage/test_sampler.py"
 DRIVEN: Final = {
     "driver/controller/repeated_writes.py: write_repeatedly": "tests/controller/classic/test_unused_classes.py",
     "driver/controller/reclaim/executor.py: CardReclaimer.run": "tests/controller/reclaim/test_loop.py",
@@ -79,6 +80,8 @@ DRIVEN: Final = {
         "tests/kubeletplugin/inventory/test_surveyor.py"
     ),
     "driver/kubeletplugin/node_features.py: follow_cards": NODES,
+    "driver/kubeletplugin/usage/sampler.py: UsageSampler._follow_records": SAMPLER,
+    "driver/kubeletplugin/usage/sampler.py: UsageSampler.run": SAMPLER,
     "driver/runtime/notifier.py: forward": NODES,
     "driver/local/apiserver/registry/garbage_collector.py: GarbageCollector.run": IDLE,
     "driver/local/kubelet/node.py: Kubelet._heartbeat": IDLE,

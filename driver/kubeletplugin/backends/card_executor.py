@@ -1,5 +1,8 @@
 """Executes calls to backends in worker threads: for each card one at a time, different cards at the same time.
 
+Samples of what a card is used for have a thread of their own, beside all other calls. One that does not return keeps
+only the samples of its card waiting: no card is stuck by it, and no process ends.
+
 A call that does not return within its time is given up, and its card is *stuck* until the call returns after all:
 further calls for that card fail at once with a message that names card, call and since when, and other cards go on. A
 call whose caller is cancelled counts as given up, too. The same holds for ``discover`` and ``wait_for_events`` of a
@@ -25,13 +28,17 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     BusReader,
     CardAbsentError,
     CardChange,
+    CardSample,
     CardSurvey,
     DiscoveryChange,
+    Handle,
     HardwareBusyError,
     HardwareRefusedError,
     HealthChange,
+    SampledBackend,
     UnlistedCard,
 )
+from kerf_dra.driver.kubeletplugin.backends.sample_validation import sample_card
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.runtime import metrics
@@ -56,6 +63,8 @@ _LAST_CALLS_S: Final = 5.0
 call that hangs would cost the process its end in peace. So does closing beside a call that hangs: what keeps the one in
 a library may keep the other."""
 _SURVEY: Final = "survey"
+_SAMPLE_S: Final = 5.0
+"""Limit of a sample of a card, which is some ten calls of milliseconds."""
 
 _ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
 """What would end the process or the task of the caller; a backend that raises one has only failed."""
@@ -192,12 +201,17 @@ class CardExecutor:
         self.backends = backends
         self._call_timeout_s = call_timeout_s
         self._discovery_timeout_s = discovery_timeout_s
-        self._now = now
+        self.now: Final = now
+        """Returns Unix time in seconds."""
         self._threads = WorkerThreads()
         self.start: Final = start or self._threads.start
         """Begins work in a thread."""
         self._cards: dict[str, CallQueue] = {}
         self._backend_queues: dict[tuple[str, str], CallQueue] = {}
+        self._sample_queues: dict[str, CallQueue] = {}
+        """The samples of cards, by UUID: none of them is waited for, nor counts as a call that hangs."""
+        self._owners: dict[str, str] = {}
+        """By the UUID of every card that was ever discovered: the backend that found it last."""
         self._open_backends: set[str] = set()
         self._open_errors: dict[str, Exception] = {}
         """By backend: why it could not be opened when that was tried last."""
@@ -279,7 +293,32 @@ class CardExecutor:
         discover = self.backend(backend_name).discover
         cards = tuple(await self._call_backend(backend_name, "discover", self._discovery_timeout_s, discover))
         self._units.update((card.uuid, card.units) for card in cards)
+        self._owners.update((card.uuid, backend_name) for card in cards)
         return cards
+
+    async def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample | None:
+        """Return what a card and its devices of ``handles`` are used for; None: its backend cannot say.
+
+        Raises what the backend raises, ContradictorySampleError, and HardwareBusyError while any call on the card hangs
+        and while its backend is not open.
+        """
+        name = self._owners.get(card_uuid)
+        if name is None or name not in self._open_backends:
+            raise HardwareBusyError(f"card {card_uuid} is of no backend that is open")
+        backend = self.backend(name)
+        if not isinstance(backend, SampledBackend):
+            return None
+        if problem := self.stuck.get(card_uuid):
+            raise HardwareBusyError(problem)
+        queue = self._sample_queues.get(card_uuid)
+        if queue is None:
+            queue = self._sample_queues[card_uuid] = CallQueue(
+                f"card {card_uuid}", _SAMPLE_S, start=self.start, now=self.now, on_change=_ignore_change
+            )
+        queue.check()
+        async with queue.lock:
+            queue.check()
+            return await queue.call("sample", sample_card, backend, card_uuid, handles)
 
     async def list_unlisted(self, backend_name: str, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
         """Return the cards on the bus that are none of ``cards``, where a backend can say so.
@@ -353,9 +392,13 @@ class CardExecutor:
             return await queue.call(operation, function, *args)
 
     def _make_queue(self, subject: str, limit_s: float) -> CallQueue:
-        return CallQueue(subject, limit_s, start=self.start, now=self._now, on_change=self._report_change)
+        return CallQueue(subject, limit_s, start=self.start, now=self.now, on_change=self._report_change)
 
     def _report_change(self) -> None:
         before, self._stuck_count = self._stuck_count, len(self.stuck)
         _STUCK.inc(self._stuck_count - before)  # the executors of other families count in the same gauge
         self.stuck_changed.notify()
+
+
+def _ignore_change() -> None:
+    """Stand for what follows of a call that hangs, where nothing does."""

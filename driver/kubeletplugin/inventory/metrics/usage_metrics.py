@@ -34,7 +34,7 @@ _ENERGY: Final = metrics.live_counter(
 )
 _IDLE: Final = metrics.live_gauge(
     "kerf_claim_idle_seconds",
-    "Time since a claim's device was used last, while it is idle; 0 while it is not. Absent while that is unknown.",
+    "Time for which a claim's device had been idle at the latest sample; 0: it is in use. Absent: that is unknown.",
     ["driver", "node", "namespace", "pod", "claim", "device", "uuid"],
 )
 _CARD_ENERGY: Final = metrics.live_counter(
@@ -70,15 +70,12 @@ _Combine: TypeAlias = Callable[[Sequence[float]], float]
 class UsageMetrics:
     """The metrics of what the claims of one family use on one node."""
 
-    def __init__(
-        self, *, driver: str, node: str, state: NodeState, claims: ClaimMetrics, now: Callable[[], float]
-    ) -> None:
-        """``claims`` knows the pods of claims; ``now`` is the time in seconds since 1970."""
+    def __init__(self, *, driver: str, node: str, state: NodeState, claims: ClaimMetrics) -> None:
+        """``claims`` knows the pods of claims."""
         self._driver = driver
         self._node = node
         self._state = state
         self._claims = claims
-        self._now = now
 
     @contextmanager
     def served(self) -> Iterator[None]:
@@ -97,9 +94,9 @@ class UsageMetrics:
             yield
 
     def _read_idle(self, usage: DeviceUsage) -> float | None:
-        if not usage.says_whether_idle:
-            return None
-        return 0.0 if usage.idle_since is None else max(0.0, self._now() - usage.idle_since)
+        if usage.idle_since is not None:
+            return max(0.0, self._state.usage.at - usage.idle_since)
+        return 0.0 if usage.says_whether_idle else None
 
     def _list_by_claim(self, read: _Figure, combine: _Combine) -> metrics.Samples:
         figures: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)

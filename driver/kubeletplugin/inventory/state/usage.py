@@ -49,6 +49,8 @@ class CardEnergy:
 class NodeUsage:
     """What all prepared devices of a node are used for. Only devices that are prepared now are in it."""
 
+    at: float = 0.0
+    """When it was noted, in seconds since 1970."""
     devices: Mapping[UsedDevice, DeviceUsage] = field(default_factory=dict)
     cards: Mapping[str, CardEnergy] = field(default_factory=dict)
     """By the UUID of each card that counts energy."""
