@@ -14,6 +14,7 @@ import anyio
 from kerf_dra.api.core.v1 import NAMESPACES, NODES, PODS, Pod
 from kerf_dra.api.core.workloads import WORKLOADS
 from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.device_status import IDLE_SINCE
 from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
 from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
@@ -264,6 +265,7 @@ class DemoCluster:
                     *("--device-plugins-dir", str(cluster.device_plugins_dir(node))),
                     *("--cdi-dir", str(cluster.cdi_dir(node))),
                     *("--publish-min-interval", "0.3"),
+                    *("--sample-interval", "1", "--idle-after", "1"),  # a demo takes seconds, where clusters take days
                 ],
             )
 
@@ -452,6 +454,12 @@ class DemoEnvironment(DemoCluster):
         """Return the claims that the pod has, by the name of their entry."""
         refs = {entry: ObjectRef(pod.metadata.namespace, name) for entry, name in pod.claim_names().items()}
         return {entry: claim for entry, ref in refs.items() if (claim := self.claims.store.get(ref))}
+
+    def find_idle_since(self, pod: PodReport) -> str:
+        """Return since when a device of the pod's claims is idle, as their status says; empty: it does not."""
+        names = {ObjectRef(pod.namespace, claim.name) for claim in pod.claims}
+        reports = [each for claim in self.claims.store.values() if claim.ref in names for each in claim.status.devices]
+        return next((str(each.data[IDLE_SINCE]) for each in reports if each.data and IDLE_SINCE in each.data), "")
 
     def card_states(self) -> tuple[CardState, ...]:
         """Return the cards of the nodes' drivers as their pods use them now."""

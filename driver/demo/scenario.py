@@ -34,8 +34,9 @@ from kerf_dra.driver.demo.pod_runner import (
     ScenarioError,
     list_pod_refs,
 )
-from kerf_dra.driver.demo.report import LoadReport, PodReport, ResizeReport
+from kerf_dra.driver.demo.report import DeviceReport, LoadReport, PodReport, ResizeReport
 from kerf_dra.driver.families.fpga.shell import Function
+from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.gpu.model import Profile
 
 _CARD: Final = 0
@@ -117,7 +118,23 @@ class Scenario(PodRunner):
                 names = [name for name in skipped if skipped[name] == why]
                 self.display.say(f"Not with this hardware: {', '.join(names)} ({why})")
             self.draw_cluster()
+            await self._show_idle()
             await self.display.hold()
+
+    async def _show_idle(self) -> None:
+        """Show a pod that has a whole card of the simulated ones and does nothing with it, if there is one."""
+        idle = [pod for pod in self.environment.pod_reports() if any(map(_is_whole_gpu, pod.devices))]
+        if self.settings.backends or not idle:
+            return
+        pod = idle[0]
+        await self.environment.wait_for(
+            f"the node to say that pod {pod.ref} is idle", lambda: bool(self.environment.find_idle_since(pod))
+        )
+        since = self.environment.find_idle_since(pod)
+        self.display.say(
+            f"No process uses {pod.name}'s card: since {since[11:19]} its claim says so, and `kerf why -A --idle` "
+            "lists it. The other devices compute."
+        )
 
     async def _run_alone(self, example: Sequence[Manifest], class_: str) -> None:
         """Run an example with one pod, whose class selects ``class_``, and show its card before and after."""
@@ -308,6 +325,10 @@ class Scenario(PodRunner):
         )
         await self.wait_running(names)
         return self.record(names)
+
+
+def _is_whole_gpu(device: DeviceReport) -> bool:
+    return device.driver == GPU.driver and device.profile is None and not device.is_share
 
 
 async def open_cluster(runner: PodRunner) -> None:

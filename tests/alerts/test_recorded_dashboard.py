@@ -56,6 +56,7 @@ def evaluated(expression: str, sample: int = 2) -> dict[str, float]:
         ('free{node!~"a|c"}', {"0,b": 1}),
         ("count(free)", {"": 2}),
         ("max by (node) (free)", {"a": 2, "b": 1}),
+        ("min by (card) (free)", {"0": 1}),
         ("sum by (card) (all) - sum by (card) (free)", {"0": 9}),
         ("1 - sum(free) / sum(all)", {"": 0.75}),
         ("(1 - 3) * 2 + 10 / 4", {"": -1.5}),

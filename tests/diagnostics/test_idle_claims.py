@@ -66,8 +66,8 @@ def test_idle_claims_come_the_longest_idle_first_with_their_pods_nodes_and_devic
     ]
     assert report.claims[0].idle.devices == ("gpu.kerf.dev/node-2/gpu/gpu-0-4g-40gb-at-0",)
     assert report.claims[0].idle.since == DAY_AGO
-    assert (report.in_use, report.unknown) == (1, 1)
-    assert report.message == "3 of 4 claims with devices have idle ones; of 1 more it is not known"
+    assert (report.not_idle, report.unknown) == (1, 1)
+    assert report.message == "3 of 4 sampled claims have idle devices; of 1 more it is not known"
 
 
 def test_of_a_claim_that_is_idle_in_part_only_the_idle_devices_are_named() -> None:
@@ -137,6 +137,15 @@ def test_where_no_node_reports_use_that_is_said_and_not_that_claims_are_in_use()
     assert "--sample-interval" in report.next_step
 
 
+def test_where_all_sampled_claims_are_in_use_none_is_listed() -> None:
+    now = cluster()
+    for name, devices in (("web", 1), ("pair", 2), ("train", 1), ("old", 1)):
+        now = report_devices(now, name, *(IN_USE for _ in range(devices)))
+    report = find(now)
+    assert (report.is_known, report.claims, report.not_idle, report.next_step) == (True, (), 5, "")
+    assert report.message == "none of 5 sampled claims has idle devices"
+
+
 def test_no_claim_with_devices_is_a_known_answer() -> None:
     report = find(replace(cluster(), claims=(claim("waits", "whole"),), pods=()))
     assert (report.is_known, report.message, report.next_step) == (True, "no claim has devices", "")
@@ -184,7 +193,7 @@ def test_the_command_prints_idle_claims_in_80_columns(run: Run) -> None:
     code, out, err = run(cluster(), "-A", "--idle")
     assert (code, err) == (0, "")
     assert out.splitlines()[:8] == [
-        "all namespaces: 3 of 4 claims with devices have idle ones; of 1 more it is not",
+        "all namespaces: 3 of 4 sampled claims have idle devices; of 1 more it is not",
         "  known",
         "",
         "claim default/train: idle for 24 h, since 2026-11-20T08:00:00Z",

@@ -19,6 +19,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _AGGREGATIONS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "sum": sum,
     "max": max,
+    "min": min,
     "count": lambda values: float(len(values)),
 }
 _SUMS: Final[Mapping[str, Callable[[float, float], float]]] = {"+": operator.add, "-": operator.sub}

@@ -27,6 +27,11 @@ _DISCOVERED: Final = "discovered"
 _INTEL: Final = "intel"
 _DESCRIPTIONS: Final = "descriptions"
 """The folder of FpgaShells and FpgaImages beside the configuration of simulated cards."""
+_USE: Final = "use.json"
+"""What simulated cards are used for, in the folder of their state: no process computes on a whole GPU, so that the demo
+can show a claim that is idle; parts of GPUs are busy."""
+_MOST_GPUS: Final = 16
+"""GPUs of a node that this is said of: what the largest machines have."""
 _NOTHING_TO_FIND: Final = (
     "nodes find its devices as DiscoveryConfigurations say: give one with -f (docs/discovered-devices.md)"
 )
@@ -99,6 +104,7 @@ class DemoHardware:
     def _build_simulated(self, folder: Path, node: str) -> JsonObject:
         """Return the configuration of simulated cards; what is described of them is written into ``folder``."""
         document: JsonObject = {"state": ".", "seed": node, "cards": list(self.cards)}
+        (folder / _USE).write_text(json.dumps({"devices": {f"gpu-{n}": {"processes": 0} for n in range(_MOST_GPUS)}}))
         if self.of_manifests.descriptions:
             document["descriptionFolder"] = _DESCRIPTIONS
             (folder / _DESCRIPTIONS).mkdir(exist_ok=True)

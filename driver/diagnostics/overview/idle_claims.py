@@ -45,7 +45,7 @@ class IdleReport:
     """What to do where the use of claims is not known; empty: it is known of each."""
     claims: tuple[IdleClaim, ...]
     """Those that have been idle the longest first."""
-    in_use: int
+    not_idle: int
     """The number of claims that are sampled, and of which no device is idle."""
     unknown: int
     """The number of claims with devices of which no node says whether they are used."""
@@ -53,7 +53,7 @@ class IdleReport:
     @property
     def is_known(self) -> bool:
         """Whether a node says of any claim whether it is used, or there is no claim with devices."""
-        return bool(self.claims or self.in_use or not self.unknown)
+        return bool(self.claims or self.not_idle or not self.unknown)
 
 
 def find_idle_claims(cluster: ClusterIndex, namespace: str) -> IdleReport:
@@ -67,7 +67,7 @@ def find_idle_claims(cluster: ClusterIndex, namespace: str) -> IdleReport:
         message=_summarize(len(idle), len(rows), unknown),
         next_step=_EXPLAIN_UNKNOWN if unknown else "",
         claims=tuple(sorted(idle, key=lambda claim: -claim.idle.seconds)),
-        in_use=len(rows) - len(idle) - unknown,
+        not_idle=len(rows) - len(idle) - unknown,
         unknown=unknown,
     )
 
@@ -77,14 +77,9 @@ def _summarize(idle: int, claims: int, unknown: int) -> str:
         return "no claim has devices"
     if unknown == claims:
         return f"no node reports use: whether any of the {claims} claims with devices is idle is not known"
+    known = claims - unknown
     rest = f"; of {unknown} more it is not known" if unknown else ""
-    if not idle:
-        return f"no claim has idle devices: {claims - unknown} with devices {_is_or_are(claims - unknown)} in use{rest}"
-    return f"{idle} of {claims - unknown} claims with devices {'has' if idle == 1 else 'have'} idle ones{rest}"
-
-
-def _is_or_are(number: int) -> str:
-    return "is" if number == 1 else "are"
+    return f"{idle or 'none'} of {known} sampled claims {'have' if idle > 1 else 'has'} idle devices{rest}"
 
 
 def _describe(cluster: ClusterIndex, row: ClaimRow, idle: Idleness) -> IdleClaim:
