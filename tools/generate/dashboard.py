@@ -230,7 +230,7 @@ def _format(value: float, unit: str) -> str:
     if unit == "percentunit":
         return f"{value:.0%}"
     if unit == "s":
-        return f"{value * 1000:.0f} ms" if 0 < value < 1 else f"{value:.1f} s"
+        return f"{value * 1000:.0f} ms" if 0 < value < 1 else f"{value:.1f} s" if value else "0 s"
     if unit == "bytes":
         return f"{value / 2**30:.0f} GiB"
     if unit == "watt":
