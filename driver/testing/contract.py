@@ -45,6 +45,7 @@ from kerf_dra.driver.testing.partition_samples import (
 )
 from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 from kerf_dra.driver.testing.release_contract import MOST_POINTS, ReleaseContract
+from kerf_dra.driver.testing.sample_contract import SampleContract
 
 _ROUNDS: Final = 3
 """How often each thread prepares and releases everything on its card."""
@@ -61,7 +62,7 @@ Arm: TypeAlias = Callable[[DeviceRecord, int], None]
 """Lets the process be killed at a point, numbered from 1, of a call for a device."""
 
 
-class BackendContract(ReleaseContract):
+class BackendContract(ReleaseContract, SampleContract):
     """The rules for every backend; a subclass says ``family`` and ``new_machine``."""
 
     family: ClassVar[Family]

@@ -62,6 +62,17 @@ EVENT_READS: Final = (
     "nvmlEventSetWait_v2",
 )
 """The functions that say how healthy a card is."""
+USAGE_READS: Final = (
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleFree",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMigSampleGet",
+    "nvmlGpmMetricsGet",
+)
+"""The functions that only samples of use call, beside those for memory and processes."""
 READS: Final = (*INSTANCE_READS, *CARD_READS, *EVENT_READS)
 ERRORS: Final[Mapping[str, int]] = {
     name.removeprefix("NVML_ERROR_"): value

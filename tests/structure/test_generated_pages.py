@@ -64,5 +64,5 @@ def test_every_metric_that_the_page_names_is_there() -> None:
         for package in ("controller", "kubeletplugin", "kube", "runtime")
         for metric in metrics.find_metrics(package)
     }
-    named = set(re.findall(r"kerf_[a-z_]+", (metrics.ROOT / metrics.PAGE).read_text()))
+    named = set(re.findall(r"(?:kerf|dra_device)_[a-z_]+", (metrics.ROOT / metrics.PAGE).read_text()))
     assert named == made

@@ -17,7 +17,9 @@ from kerf_dra.cdi import ContainerEdits, DeviceNode
 from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardChange,
+    CardSample,
     CardSurvey,
+    DeviceSample,
     FoundPartition,
     Handle,
     HardwareRefusedError,
@@ -244,6 +246,48 @@ class NeverWakes(AcmeBackend):
         return ()
 
 
+class ShortSample(AcmeBackend):
+    """Leaves devices out of a sample."""
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        self._folder(card_uuid)
+        return CardSample(devices=tuple(DeviceSample() for _ in handles[1:]))
+
+
+class ReleasesWhatItSamples(AcmeBackend):
+    """Removes what it samples."""
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        self._folder(card_uuid)
+        for handle in handles:
+            self.unprepare(handle)
+        return CardSample(devices=tuple(DeviceSample() for _ in handles))
+
+
+class SamplesWhatIsGone(AcmeBackend):
+    """Says of devices that are gone that nothing uses them."""
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        self._folder(card_uuid)
+        return CardSample(devices=tuple(DeviceSample(processes=0) for _ in handles))
+
+
+class EnergyOfNow(AcmeBackend):
+    """Says the power of its partitions in place of a card's energy."""
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        there = [*self._folder(card_uuid).iterdir()]
+        return CardSample(energy_mj=len(there), devices=tuple(DeviceSample() for _ in handles))
+
+
+class SamplesNoCard(AcmeBackend):
+    """Says of a card that is away that nothing is known of it."""
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        del card_uuid
+        return CardSample(devices=tuple(DeviceSample() for _ in handles))
+
+
 BROKEN = {
     ForgetfulSurvey: "test_a_survey_is_the_same_in_every_process",
     IgnoresFound: "test_preparing_again_gives_the_same_handle_also_in_the_next_process",
@@ -268,6 +312,11 @@ BROKEN = {
     ForeignEvents: "test_events_are_of_cards_that_are_there",
     OneThread: "test_cards_are_worked_on_in_threads_of_their_own",
     NeverWakes: "test_closing_ends_a_wait_for_events",
+    ShortSample: "test_a_sample_has_a_device_for_each_handle_in_their_order",
+    ReleasesWhatItSamples: "test_a_sample_changes_nothing",
+    SamplesWhatIsGone: "test_a_sample_says_nothing_of_a_device_that_is_gone",
+    EnergyOfNow: "test_the_energy_of_a_card_never_falls_while_its_driver_is_loaded",
+    SamplesNoCard: "test_a_card_that_is_away_cannot_be_sampled",
 }
 """The test that fails, by backend."""
 

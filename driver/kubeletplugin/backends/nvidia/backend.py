@@ -23,6 +23,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardChange,
+    CardSample,
     CardSurvey,
     FoundPartition,
     Handle,
@@ -36,6 +37,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.nvidia.card import NvidiaCard
+from kerf_dra.driver.kubeletplugin.backends.nvidia.card_sample import sample_card
 from kerf_dra.driver.kubeletplugin.backends.nvidia.cdi_hook import (
     HOOK_NAME,
     CdiHookMissingError,
@@ -270,6 +272,9 @@ class NvidiaBackend:
         if path := journal.notes.get(_FOLDER_NOTE, ""):
             folders.add(DaemonFolder(Path(path)))
         yield from (folder for folder in folders if folder is not None)
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        return sample_card(self._library, card_uuid, [HANDLES.decode(handle) for handle in handles], self._now())
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return build_edits(HANDLES.decode(handle))

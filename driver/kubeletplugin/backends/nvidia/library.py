@@ -1,6 +1,6 @@
 """The queries and changes of NVML that the backend needs, with the structures of its bindings (nvidia-ml-py).
 
-It returns values and raises Kerf's errors. No other module but ``nvml.session`` knows the bindings. A function that is
+It returns values and raises Kerf's errors. Only it and ``nvml`` know the bindings. A function that is
 new here has a row in ``nvml.return_codes`` if one of its error codes is an answer, and the stand-in for the library
 models it (``driver/testing/nvml/source``; ``tests/fakes/nvml_functions.py`` names those that Kerf calls).
 """
@@ -21,7 +21,8 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     OutdatedProcessError,
 )
-from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlSession, is_answer, read_text
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import is_answer, read_text
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.usage_session import UsageSession
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import (
     CardReading,
     ComputeMode,
@@ -69,7 +70,7 @@ class EventSet(NamedTuple):
     """The address that NVML's handle of each card is, by UUID: a lost card does not say its UUID any more."""
 
 
-class NvmlLibrary(NvmlSession):
+class NvmlLibrary(UsageSession):
     """NVML of one driver installation. Cards are named by UUID; all methods may be called in several threads."""
 
     def __init__(self, driver_root: Path) -> None:

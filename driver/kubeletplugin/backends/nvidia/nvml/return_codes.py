@@ -92,6 +92,26 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
         # Processes
         "nvmlDeviceGetComputeRunningProcesses_v3": _unsupported(_NO_QUERY, "NO_PERMISSION"),
         "nvmlDeviceGetGraphicsRunningProcesses_v3": _unsupported(_NO_QUERY, "NO_PERMISSION"),
+        # Use
+        "nvmlDeviceGetTotalEnergyConsumption": _unsupported(
+            "NOT_SUPPORTED: if the device does not support energy readings"
+        ),
+        "nvmlDeviceGetUtilizationRates": _unsupported(
+            "NOT_SUPPORTED: if the device does not support this feature, as with MIG enabled"
+        ),
+        "nvmlGpmQueryDeviceSupport": _unsupported("a library that is older than the function"),
+        "nvmlGpmSampleGet": _unsupported("an error of NVML; NOT_SUPPORTED of a device without GPM"),
+        "nvmlGpmMigSampleGet": Answer(
+            codes=LIBRARY_LACKS | {"NOT_SUPPORTED", "NOT_FOUND", "INVALID_ARGUMENT"},
+            meaning=Meaning.STALE,
+            source="an error of NVML; NOT_FOUND or INVALID_ARGUMENT of an instance that is gone, NOT_SUPPORTED of a "
+            "device without GPM",
+        ),
+        "nvmlGpmMetricsGet": Answer(
+            codes=LIBRARY_LACKS | {"NOT_SUPPORTED", "INVALID_ARGUMENT"},
+            meaning=Meaning.STALE,
+            source="an error of NVML; INVALID_ARGUMENT of samples of two instances",
+        ),
         # Health and events
         "nvmlDeviceGetRemappedRows": _unsupported(
             "NOT_SUPPORTED: if MIG is enabled or if the device doesn't support this feature"
