@@ -42,7 +42,13 @@ class ChangeError(AssertionError):
 class ReadOnlyLibrary(NvmlLibrary):
     """NVML of which only such functions are called as change no card."""
 
+    def __init__(self, driver_root: Path) -> None:
+        super().__init__(driver_root)
+        self.calls: list[str] = []
+        """The functions of the bindings that were called, until a test clears the list."""
+
     def _call(self, name: str, *arguments: Any) -> Any:
+        self.calls.append(name)
         if _CHANGE.search(name) and not name.startswith(_OF_THE_PROCESS):
             raise ChangeError(f"{name} would change the card")
         return super()._call(name, *arguments)
@@ -56,7 +62,7 @@ class Cards:
     """The root with ``proc``, ``sys`` and ``dev``: ``/`` for real ones."""
     driver_root: Path
     backend: NvidiaBackend
-    library: NvmlLibrary
+    library: ReadOnlyLibrary
 
     @property
     def are_real(self) -> bool:

@@ -74,6 +74,7 @@ PAUSES: Final = {
     "e2e/test_restarts.py": "the API server is to be away for longer than clients' first retries",
     "e2e/test_whole_cards.py": "what was published first is to be what is published once a real node has settled",
     "fakes/dfx/daemon.py": "a load is to take longer than the scheduler of a real cluster takes to bind a pod",
+    "gpu/test_samples_of_use.py": "a card is measured between two moments",
     "kube/test_against_the_embedded_cluster.py": "the leader stays until the other one, behind a socket, waits for it",
     "kubeletplugin/test_rolling_update.py": "an instance is to be still waiting after it has looked at the lock again",
 }
