@@ -91,6 +91,7 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
         "tests/diagnostics/test_commands.py::test_why_tells_obstacles_holders_and_remedies"
     ),
     "kerf why deployment/web": "tests/diagnostics/test_workload_pods.py",
+    "kerf why -A --idle": "tests/diagnostics/test_idle_claims.py",
     "kerf plan -f job.yaml --count 10": f"{_QUESTIONS}::test_a_plan_says_what_the_scheduler_then_does",
     "kerf top": f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump",
     "kerf frag": f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump",

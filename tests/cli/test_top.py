@@ -18,12 +18,22 @@ import yaml
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.cli.cluster.top_state import build_reading, choose_pause, draw_nodes, explain_more
-from kerf_dra.driver.cli.cluster.top_text import describe_free, format_rows
+from kerf_dra.driver.cli.cluster.top_text import describe_free, describe_row, format_rows
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.dump import encode_dump
 from kerf_dra.driver.diagnostics.overview.cluster_overview import Scope
 from tests.diagnostics import vendor_slices
-from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, node, placed_pod, pod, replace, state
+from tests.fakes.cluster_states import (
+    allocate_claims,
+    claim,
+    gpu_cluster,
+    node,
+    placed_pod,
+    pod,
+    replace,
+    report_devices,
+    state,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 
@@ -169,9 +179,35 @@ def test_names_are_whole_in_the_table_however_long(run: Run, tmp_path: Path) -> 
     assert f"default/{long}  " in out
 
 
+def with_idle_claims() -> ClusterState:
+    """The busy cluster, in which one claim is idle for three hours, one is in use, and of one nothing is known."""
+    now = report_devices(busy(), "train", {"sampled": True, "idleSince": "2026-11-21T05:00:00Z"})
+    return report_devices(now, "web", {"sampled": True})
+
+
+def test_a_claim_that_does_not_use_its_devices_is_shown_as_idle_for_how_long(run: Run, tmp_path: Path) -> None:
+    file = written(with_idle_claims(), tmp_path)
+    _, out, _ = run("top", "--once", "--from", file)
+    lines = out.splitlines()
+    assert lines[0] == "2 nodes, 2 cards, 5 claims, 2 waiting, 1 idle; read 08:00:00 UTC"
+    states = {line.split("  ")[0]: line for line in lines if line.startswith("default/")}
+    assert "  idle 3 h  " in states["default/train"]
+    assert "  allocated  " in states["default/web"]
+    assert "  allocated  " in states["default/batch"]
+    [train] = [row for row in json.loads(run("top", "--from", file, "-o", "json")[1])["claims"] if row["idle"]]
+    assert (train["subject"]["name"], train["state"], train["idle"]["seconds"]) == ("train", "allocated", 10800)
+
+
+def test_the_chosen_row_says_since_when_and_which_of_its_devices_are_idle() -> None:
+    rows = build_reading(with_idle_claims(), Scope()).overview.claims
+    about = {row.subject.name: " ".join(" ".join(describe_row(row, 79)).split()) for row in rows}
+    assert "allocated, idle for 3 h, since 2026-11-21T05:00:00Z, pod train, on node-1" in about["train"]
+    assert "idle" not in about["web"]
+
+
 @pytest.mark.parametrize("width", [40, 59, 60, 80, 200])
 def test_no_row_is_wider_than_the_terminal(width: int) -> None:
-    now = busy()
+    now = with_idle_claims()
     long = replace(now.claims[0], metadata=ObjectMeta(name="n" * 253, namespace="s" * 63), status=now.claims[0].status)
     reading = explain_more(build_reading(replace(now, claims=(long, *now.claims)), Scope()), 9)
     header, lines = format_rows(reading.overview.claims, width)
