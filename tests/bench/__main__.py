@@ -23,6 +23,8 @@ MODULES: Final = (
     "cdi",
     "memory",
     "plugin",
+    "plugin",
+    "samples",
     "hardware",
     "scale",
     "queue_wait",

@@ -181,7 +181,7 @@ async def _with_nvidia_cards(root: Path, client: Client) -> list[Row]:
     cards = [{"model": "h100-80gb-sxm", "count": NVIDIA_CARDS}]
     (place / "cards.yaml").write_text(yaml.safe_dump({"cards": cards}))
     async with (
-        _started(root, place, f"nvidia-fake={place / 'cards.yaml'}") as (process, driver),
+        started(root, place, f"nvidia-fake={place / 'cards.yaml'}") as (process, driver),
         health_watched(driver.channel),
     ):
         rows = [
@@ -250,14 +250,15 @@ async def running(
     gpus = {"kind": "gpu", "model": "h100-80gb-sxm", "count": cards}
     with TemporaryDirectory(prefix="kerf-bench-", dir=MEMORY) as hardware:
         (place / "cards.yaml").write_text(yaml.safe_dump({"state": hardware, "cards": [gpus], **options}))
-        async with _started(root, place, f"simulated={place / 'cards.yaml'}", probes_port) as started:
-            yield started
+        async with started(root, place, f"simulated={place / 'cards.yaml'}", probes_port) as process:
+            yield process
 
 
 @asynccontextmanager
-async def _started(
+async def started(
     root: Path, place: Path, backend: str, probes_port: int = 0
 ) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
+    """The process over a backend, whose file is in the folder ``place``, which is there."""
     arguments = {
         "--node-name": "node-1",
         "--family": "gpu",

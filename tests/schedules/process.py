@@ -44,6 +44,8 @@ _FILE_WORK: Final = frozenset({"_write_files", "_remove_files"})
 """The functions of the plugin that write and remove claims' files."""
 _FILE_READS: Final = frozenset({"_stamp", "_stamp_all", "find_pod_processes"})
 """The functions of the plugin that look at claims' files, and at processes."""
+_SAMPLES: Final = frozenset({"read_usage", "write_usage", "sample_card"})
+"""The functions of the plugin that find out and keep what claims use: nothing that a claim has depends on them."""
 _WAIT: Final = "wait_for_events"
 _CALLS: Final = frozenset(
     {
@@ -219,8 +221,10 @@ class PluginProcess:
         if name in _FILE_WORK:
             asyncio.get_running_loop().call_soon(lambda: self._wrap_file_work(work)()())
             return
-        if name in _FILE_READS:
+        if name in _FILE_READS or (name in _SAMPLES and not self.is_dead):
             asyncio.get_running_loop().call_soon(lambda: work()())
+            return
+        if name in _SAMPLES:
             return
 
         def make_call() -> None:

@@ -6,7 +6,6 @@ that begins: its devices then count as neither idle nor busy.
 
 import logging
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -131,7 +130,7 @@ class UsageSampler:
 
     async def _write(self, document: UsageDocument) -> None:
         try:
-            await self._files.run(partial(write_usage, self._path, document))
+            await self._files.run(write_usage, self._path, document)
         except OSError as error:
             self._problems.note(
                 _FILE, f"{self._path} cannot be written, so a restart sets the energy of claims back: {error}"
