@@ -94,6 +94,24 @@ class IntelMachine:
             link = self.root / "sys/class/drm" / card.name
             link.symlink_to(os.path.relpath(card, link.parent))
 
+    def add_client(self, pid: int, descriptor: int, node: str, lines: dict[str, str]) -> None:
+        """Let a process have a device node open, of which the kernel says ``lines``."""
+        folder = self.root / "proc" / str(pid)
+        for name in ("fd", "fdinfo"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        link = folder / "fd" / str(descriptor)
+        link.unlink(missing_ok=True)
+        link.symlink_to(node)
+        text = "".join(f"{key}:\t{value}\n" for key, value in {"pos": "0", **lines}.items())
+        (folder / "fdinfo" / str(descriptor)).write_text(text)
+
+    def enter_namespace(self, name: str = "pid:[4026531836]") -> None:
+        """Let this process be in a PID namespace: the first one, or another."""
+        link = self.root / "proc/self/ns/pid"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
+
     def take_away(self, number: int) -> None:
         (self.root / f"sys/class/drm/card{number}").rename(self.root / f"sys/class/absent-card{number}")
 

@@ -5,7 +5,8 @@ Cards have no partitions that could be made: prepare and unprepare change nothin
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,7 +19,9 @@ from kerf_dra.driver.families.gpu_intel.catalog import describe_card
 from kerf_dra.driver.families.gpu_intel.geometry import intel_geometry
 from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
+    CardSample,
     CardSurvey,
+    DeviceSample,
     FoundPartition,
     Handle,
     HardwareRefusedError,
@@ -37,6 +40,7 @@ from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import (
     read_condition,
     read_survivability,
 )
+from kerf_dra.driver.kubeletplugin.backends.intel.usage import ClientUsage, read_energy
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards, read_driver_version
 from kerf_dra.driver.kubeletplugin.backends.pci_devices import list_unlisted_cards
 from kerf_dra.driver.kubeletplugin.backends.polled_backend import PolledBackend, Snapshot
@@ -50,14 +54,22 @@ class IntelBackend(PolledBackend):
 
     name = "intel"
 
-    def __init__(self, config: IntelConfig, *, calls: DrmCalls | None = None) -> None:
-        """Tests give ``calls``."""
+    def __init__(
+        self,
+        config: IntelConfig,
+        *,
+        calls: DrmCalls | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Tests give ``calls`` and ``now``."""
+        self._now = now
         self._root = Path(config.system_root)
         self._is_stand_in = config.is_for_stand_in
         self._calls = calls or LinuxDrmCalls()
         self._numbers = CardNumbers()
         self._cards = KnownCards(IntelFiles(self._root))
         self._memory: dict[str, int] = {}
+        self._usage = ClientUsage(self._root)
         self._hot: set[str] = set()
         """Those that were too hot when they were read last."""
         super().__init__(config.health_poll_seconds)
@@ -114,6 +126,14 @@ class IntelBackend(PolledBackend):
         known = HANDLES.decode(handle)
         card = self._cards.find(known.card)
         return HANDLES.encode(replace(known, number=card.number, render=card.render))
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        card = self._cards.find(card_uuid)
+        known = [HANDLES.decode(handle) for handle in handles]
+        whole = self._usage.sample(card, self._now()) if known else DeviceSample()
+        if len(known) != 1 or known[0].tile is not None:  # which of them a process uses is not said
+            whole = DeviceSample(processes=0) if whole.processes == 0 else DeviceSample()
+        return CardSample(energy_mj=read_energy(self._root, card), devices=(whole,) * len(known))
 
     def _list_seen(self) -> Sequence[str]:
         return self._cards.list_seen()
