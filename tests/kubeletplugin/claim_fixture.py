@@ -306,6 +306,7 @@ async def plugin_core(
                 now=lambda: 1000.0,
                 removal_s=0,
                 seen=seen,
+                is_sampling=True,
             )
             executor = StepExecutor(
                 driver=DRIVER,
