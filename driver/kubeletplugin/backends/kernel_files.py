@@ -28,6 +28,8 @@ _MOST_NAMED: Final = 4
 _MAX_READ: Final = 4096
 """An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_FIRST_NAMESPACE: Final = "pid:[4026531836]"
+"""The PID namespace of the machine (Linux ``include/linux/proc_ns.h``: PROC_PID_INIT_INO)."""
 _ENDED: Final = frozenset("ZX")
 """States of processes that hold nothing any more (proc(5)): a zombie, and a dead one."""
 _DEVICE_GONE: Final = frozenset({errno.ENODEV, errno.ENXIO})
@@ -177,6 +179,13 @@ def find_openers(proc: Path, nodes: AbstractSet[str]) -> dict[str, list[int]]:
         for node in nodes & _list_open(f"{proc}/{pid}/fd"):
             found.setdefault(node, []).append(pid)
     return found
+
+
+def is_first_namespace(proc: Path) -> bool:
+    """Whether ``proc``, the folder of processes, shows those of the whole machine: that of the first PID namespace."""
+    with suppress(OSError):
+        return os.readlink(proc / "self/ns/pid") == _FIRST_NAMESPACE  # noqa: PTH115
+    return False
 
 
 def find_pod_processes(proc: Path, pod_uid: str) -> dict[int, str]:

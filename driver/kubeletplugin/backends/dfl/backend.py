@@ -1,13 +1,13 @@
 """The Backend protocol over DFL cards."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.families.fpga.descriptions import DescribedShell
 from kerf_dra.driver.families.fpga.shell import Shell
-from kerf_dra.driver.kubeletplugin.backends.base import Handle, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.base import CardSample, Handle, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.dfl.card import DflCard, DflResources
 from kerf_dra.driver.kubeletplugin.backends.dfl.config import DflConfig
 from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls, SystemCalls
@@ -15,6 +15,7 @@ from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
 from kerf_dra.driver.kubeletplugin.backends.dfl.handles import HANDLES, DflHandle, build_edits
 from kerf_dra.driver.kubeletplugin.backends.dfl.health import judge_condition
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import DFL_CARDS, CardFiles, DflCardReading
+from kerf_dra.driver.kubeletplugin.backends.dfl.usage import PowerMeter, sample_devices
 from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.fpga.backend import CatalogBackend
@@ -49,12 +50,20 @@ class DflBackend(CatalogBackend[DflHandle, DflCardReading]):
             functions=VirtualFunctions(self._files, driver),
             gives_functions=config.virtual_functions,
         )
+        self._now = now
+        self._power = PowerMeter()
         self._hot: set[str] = set()
         """The UUIDs of the cards that were too hot when they were read last."""
         super().__init__(self._files, catalog, HANDLES, poll_s=config.health_poll_seconds)
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return build_edits(HANDLES.decode(handle))
+
+    def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
+        reading = self._cards.find(card_uuid)
+        energy_mj = self._power.add(card_uuid, self._files.read_power(reading), self._now())
+        known = [HANDLES.decode(handle) for handle in handles]
+        return CardSample(energy_mj=energy_mj, devices=sample_devices(self._files.root / "proc", known))
 
     def _read_snapshot(self, card_uuid: str) -> Snapshot:
         reading = self._cards.find(card_uuid)

@@ -20,6 +20,7 @@ from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     UnreadableFilesError,
     find_pcie_root,
     list_folder,
+    parse_number,
     read_attribute,
     read_count,
     read_numa_node,
@@ -57,6 +58,8 @@ more: at the limit it would come and go with each reading."""
 _SENSORS: Final = ("hwmon/hwmon*", "dfl_dev.*/**/hwmon/hwmon*", "dfl-fme.*.*/**/hwmon/hwmon*")
 """Where sensors are below the management engine: its own, and those of the board's controller behind it, whose folder
 is ``dfl-fme.0.10`` with drivers before Linux 5.10."""
+_POWER_SENSOR: Final = "dfl_fme_power"
+"""The name of the management engine's sensor of power (Linux ``sysfs-platform-dfl-fme``)."""
 _INTEL: Final = 0x8086
 _SILICOM: Final = 0x1C2C
 DFL_CARDS: Final = PciCardKind(
@@ -254,6 +257,14 @@ class CardFiles:
             alarms=tuple(_list_alarms(fme, _COOLED_BY if was_hot else 0)),
             ports=ports,
         )
+
+    def read_power(self, card: DflCardReading) -> int | None:
+        """Return the microwatts that the FPGA uses now; None: the card does not measure them."""
+        for sensor in sorted(self._find_fme_folder(card).glob("hwmon/hwmon*")):
+            if read_optional(sensor / "name") == _POWER_SENSOR and (text := read_optional(sensor / "power1_input")):
+                power = parse_number(text, -1)
+                return power if power >= 0 else None
+        return None
 
     def find_port_folder(self, card: DflCardReading, port: PortReading) -> Path:
         return self.root / _REGIONS / card.region / f"dfl-port.{port.number}"

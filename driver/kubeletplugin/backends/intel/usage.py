@@ -18,10 +18,13 @@ from typing import Final, NamedTuple
 
 from kerf_dra.driver.kubeletplugin.backends.base import DeviceSample
 from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import IntelCardReading
-from kerf_dra.driver.kubeletplugin.backends.kernel_files import UnreadableFilesError, parse_number, read_optional
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    UnreadableFilesError,
+    is_first_namespace,
+    parse_number,
+    read_optional,
+)
 
-_FIRST_NAMESPACE: Final = "pid:[4026531836]"
-"""The PID namespace of the machine (Linux ``include/linux/proc_ns.h``: PROC_PID_INIT_INO)."""
 _NODES: Final = "/dev/dri/"
 """Begins the paths of device nodes, in containers as well."""
 _KEPT_S: Final = 5.0
@@ -71,7 +74,7 @@ class ClientUsage:
 
         Raises UnreadableFilesError when the processes cannot be listed.
         """
-        if _read_link(self._proc / "self/ns/pid") != _FIRST_NAMESPACE:
+        if not is_first_namespace(self._proc):
             return DeviceSample()
         moment = self._latest
         if moment is None or not 0 <= now - moment.at < _KEPT_S:
@@ -155,10 +158,3 @@ def _read_client(pid: int, lines: Mapping[str, str]) -> _Client:
         capacity=values["engine-capacity"],
         memory_bytes=sum(size for region, size in resident.items() if _LOCAL.fullmatch(region)),
     )
-
-
-def _read_link(path: Path) -> str:
-    try:
-        return str(path.readlink())
-    except OSError:
-        return ""
