@@ -1,5 +1,7 @@
 """What cards and their devices are used for is what the stand-in's controls say, in few calls of NVML."""
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +25,8 @@ pytestmark = NEEDS_COMPILER
 
 A100 = "a100-40gb"
 GIB = 2**30
+HANGS_S = 5.0
+"""Seconds for which a call of NVML hangs: many times what a prepare takes here."""
 MANY = 1_000_000
 """More calls of NVML than a test makes."""
 PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -259,3 +263,19 @@ def test_room_for_samples_is_given_back(node: Node) -> None:
     node.hardware.add_fault("nvmlGpmSampleFree", error=pynvml.NVML_ERROR_UNKNOWN, skip=MANY)
     node.sample()
     assert MANY - node.hardware.count_left("nvmlGpmSampleFree") == 2
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetTotalEnergyConsumption", "nvmlGpmMigSampleGet"])
+def test_a_call_of_a_sample_that_hangs_keeps_no_prepare_or_release_waiting(node: Node, function: str) -> None:
+    """NVML has no limits of its own: a thread that is given up stays in its call, and everything else goes on."""
+    node.prepare(*SMALL)
+    node.sample()
+    node.hardware.add_fault(function, delay_s=HANGS_S)
+    sampling = threading.Thread(target=node.sample, daemon=True)
+    sampling.start()
+    began = time.monotonic()
+    node.prepare(*LARGE)
+    node.plugin.release(node.records.pop())
+    assert time.monotonic() - began < HANGS_S
+    assert sampling.is_alive()
+    sampling.join()
