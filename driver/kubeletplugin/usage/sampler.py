@@ -104,7 +104,6 @@ class UsageSampler:
         cards = tuple(self._state.cards)
         for card in cards:
             await self._sample_card(card)
-        self._note_records()
         present = {card.uuid for card in cards}
         self._tracker.keep_cards(present, self._now())
         self._problems.keep({*present, _FILE})

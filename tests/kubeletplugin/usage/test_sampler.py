@@ -211,6 +211,18 @@ async def test_a_card_that_cannot_be_sampled_is_not_idle(tmp_path: Path, error: 
         assert sorted(node.requests) == ["first", "first", "second"]
 
 
+async def test_where_samples_are_rare_some_of_them_may_be_missing(tmp_path: Path) -> None:
+    node = Node(tmp_path, interval_s=600)
+    async with node.sampling():
+        await anyio.sleep(600)
+        assert node.of("first").idle_since is not None
+        node.backend.sample_errors["GPU-0"] = FAILURE
+        await anyio.sleep(2400)
+        assert node.of("first").idle_since is not None
+        await anyio.sleep(600)
+        assert node.of("first").idle_since is None
+
+
 WRONG = {
     "devices are missing": CardSample(energy_mj=1, devices=()),
     "less than no energy": CardSample(energy_mj=-1, devices=(UNUSED,)),
