@@ -205,6 +205,14 @@ def test_the_command_prints_idle_claims_in_80_columns(run: Run) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_only_the_wide_output_names_all_pods_of_a_claim(run: Run) -> None:
+    now = cluster()
+    users = [placed_pod(f"train-{number}", "train", on="node-2", phase="Running") for number in range(9)]
+    now = replace(now, pods=(*now.pods, *users))
+    assert "pod train, train-0, train-1, train-2, train-3, train-4 and 4 more on node-2" in run(now, "--idle")[1]
+    assert "train-8 on node-2" in " ".join(run(now, "--idle", "-o", "wide")[1].split())
+
+
 def test_the_command_prints_a_document_and_names(run: Run) -> None:
     code, out, _ = run(cluster(), "--idle", "-o", "json")
     document = json.loads(out)

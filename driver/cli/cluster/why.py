@@ -192,7 +192,7 @@ def _list_idle(
     require_pods(source, "why --idle")
     report = find_idle_claims(build_cluster_index(source), "" if all_namespaces else namespace or source.namespace)
     if output in ("text", "wide"):
-        click.echo("\n".join(render_idle(report)))
+        click.echo("\n".join(render_idle(report, is_wide=output == "wide")))
     elif output == "name":
         for claim in report.claims:
             print_text(f"resourceclaim/{claim.name}")
@@ -201,14 +201,16 @@ def _list_idle(
     return 0 if report.is_known else EXIT_NO_ANSWER
 
 
-def render_idle(report: IdleReport, width: int = _WIDTH) -> Iterator[str]:
-    """Yield the idle claims in lines: how many there are, each with its devices, and what to do about each."""
-    report = make_printable(report)
+def render_idle(report: IdleReport, width: int = _WIDTH, *, is_wide: bool = False) -> Iterator[str]:
+    """Yield the idle claims in lines: how many there are, each with its devices, and what to do about each;
+    ``is_wide``: no list is cut short.
+    """
+    report, most = make_printable(report), sys.maxsize if is_wide else _NODES
     about = f"namespace {report.namespace}" if report.namespace else "all namespaces"
     yield from _wrapped(f"{about}: {report.message}", width)
     for claim in report.claims:
-        pods = f"pod {list_names(claim.pods, _NODES)}" if claim.pods else "no pod"
-        where = f" on {list_names(claim.nodes, _NODES)}" if claim.nodes else ""
+        pods = f"pod {list_names(claim.pods, most)}" if claim.pods else "no pod"
+        where = f" on {list_names(claim.nodes, most)}" if claim.nodes else ""
         part = "" if claim.idle.is_whole else "in part "
         state = click.style(f"{part}idle for {format_seconds(claim.idle.seconds)}", fg="yellow")
         yield ""

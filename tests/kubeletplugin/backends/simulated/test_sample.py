@@ -17,7 +17,12 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     SampledBackend,
 )
 from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
-from kerf_dra.driver.kubeletplugin.backends.simulated.use import DeviceUse, find_busy_ratio
+from kerf_dra.driver.kubeletplugin.backends.simulated.use import (
+    DeviceUse,
+    EnergyCounter,
+    count_energy,
+    find_busy_ratio,
+)
 from kerf_dra.driver.partitions.geometry import Card
 from tests.kubeletplugin.backends.simulated.machine import Machine
 from tests.partitions.cards import gpu_partition, slots, whole
@@ -94,6 +99,15 @@ def test_a_part_of_a_card_that_is_busy_takes_its_part_of_the_power(node: Node) -
     node.control(devices={"gpu-0-1g-10gb-at-0": {"processes": 0}, "gpu-0-3g-40gb-at-4": {"busy": 1}})
     node.sample(node.first, node.small, node.large)
     assert node.sample(node.first, node.small, node.large)[0] == round((70 + 630 / 2) * 15 * 1000)
+
+
+@pytest.mark.parametrize(("after_s", "seconds"), [(15, 15), (0, 0), (-100, 0), (3600, 3600), (100_000, 3600)])
+def test_energy_never_falls_where_a_clock_is_set_back_and_counts_an_hour_at_most_between_two_samples(
+    after_s: float, seconds: float
+) -> None:
+    before = EnergyCounter(at_s=START, mj=500)
+    counted = count_energy(before, 0.0, START + after_s)
+    assert counted == EnergyCounter(at_s=max(START, START + after_s), mj=500 + int(seconds * 70 * 1000))
 
 
 def test_energy_begins_again_at_0_where_the_counters_are_removed_as_after_a_reset(node: Node) -> None:
