@@ -28,7 +28,7 @@ _MOST_NAMED: Final = 4
 _MAX_READ: Final = 4096
 """An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_FIRST_NAMESPACE: Final = "pid:[4026531836]"
+FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
 """The PID namespace of the machine (Linux ``include/linux/proc_ns.h``: PROC_PID_INIT_INO)."""
 _ENDED: Final = frozenset("ZX")
 """States of processes that hold nothing any more (proc(5)): a zombie, and a dead one."""
@@ -184,7 +184,7 @@ def find_openers(proc: Path, nodes: AbstractSet[str]) -> dict[str, list[int]]:
 def is_first_namespace(proc: Path) -> bool:
     """Whether ``proc``, the folder of processes, shows those of the whole machine: that of the first PID namespace."""
     with suppress(OSError):
-        return os.readlink(proc / "self/ns/pid") == _FIRST_NAMESPACE  # noqa: PTH115
+        return os.readlink(proc / "self/ns/pid") == FIRST_PID_NAMESPACE  # noqa: PTH115
     return False
 
 

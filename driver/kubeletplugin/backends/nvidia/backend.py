@@ -274,7 +274,8 @@ class NvidiaBackend:
         yield from (folder for folder in folders if folder is not None)
 
     def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
-        return sample_card(self._library, card_uuid, [HANDLES.decode(handle) for handle in handles], self._now())
+        known, sees_processes = [HANDLES.decode(handle) for handle in handles], self._system.sees_processes()
+        return sample_card(self._library, card_uuid, known, self._now(), sees_processes=sees_processes)
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return build_edits(HANDLES.decode(handle))

@@ -7,6 +7,7 @@ here which of them does.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSample, DeviceSample
@@ -14,8 +15,12 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle
 from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 
 
-def sample_card(library: NvmlLibrary, card_uuid: str, handles: Sequence[NvidiaHandle], now: float) -> CardSample:
+def sample_card(
+    library: NvmlLibrary, card_uuid: str, handles: Sequence[NvidiaHandle], now: float, *, sees_processes: bool
+) -> CardSample:
     """Return what a card and the devices of ``handles`` are used for; ``now`` is monotonic time in seconds.
+
+    Without ``sees_processes`` NVML may leave out those of other PID namespaces: that it lists none says nothing then.
 
     Raises CardAbsentError when the card does not answer, and HardwareBusyError when it cannot be read.
     """
@@ -25,6 +30,8 @@ def sample_card(library: NvmlLibrary, card_uuid: str, handles: Sequence[NvidiaHa
     processes = library.count_processes(card_uuid) if handles else None
     devices = {handle.uuid: handle for handle in handles}
     samples = {uuid: _sample_device(library, handle, processes, now) for uuid, handle in devices.items()}
+    if not sees_processes:
+        samples = {uuid: replace(one, processes=one.processes or None) for uuid, one in samples.items()}
     return CardSample(
         energy_mj=energy_mj,
         devices=tuple(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    FIRST_PID_NAMESPACE,
     find_openers,
     find_pcie_root,
     read_numa_node,
@@ -18,9 +19,6 @@ from kerf_dra.driver.kubeletplugin.backends.pci_devices import DriverFault, PciC
 
 _MINOR: Final = re.compile(r"^DeviceFileMinor: *(\d+)$", re.MULTILINE)
 """The line of an ``access`` file with the minor number of the capability's device node."""
-_FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
-"""The machine's own PID namespace (Linux, ``PROC_PID_INIT_INO``). NVML numbers processes as the machine does, so in
-another namespace the same number is another process."""
 _OPEN_DRIVER: Final = "exclude it from the boot (modprobe.blacklist={0}), install NVIDIA's driver, and boot again"
 NVIDIA_GPUS: Final = PciCardKind(
     vendor=0x10DE,
@@ -66,18 +64,19 @@ class SystemFiles:
 
     def read_process_name(self, pid: int) -> str:
         """Return the name of a process of this machine; empty: it is gone, or another PID namespace hides it."""
-        return read_process_name(self._proc, pid) if self._sees_processes() else ""
+        return read_process_name(self._proc, pid) if self.sees_processes() else ""
 
     def find_openers(self, capabilities: Collection[int]) -> list[int]:
         """Return the processes that have capability nodes with these minor numbers open, as far as we may see that."""
-        if not capabilities or not self._sees_processes():
+        if not capabilities or not self.sees_processes():
             return []
         nodes = {f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in capabilities}
         return sorted({pid for pids in find_openers(self._proc, nodes).values() for pid in pids})
 
-    def _sees_processes(self) -> bool:
+    def sees_processes(self) -> bool:
+        """Whether this process, and NVML in it, sees those of the whole machine: a stand-in has all of them."""
         try:
-            return str((self._proc / "self/ns/pid").readlink()) == _FIRST_PID_NAMESPACE
+            return str((self._proc / "self/ns/pid").readlink()) == FIRST_PID_NAMESPACE
         except OSError:  # a stand-in's
             return True
 

@@ -117,6 +117,13 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         assert self._library is not None
         self._library.after[function] = action
 
+    def enter_namespace(self, name: str) -> None:
+        """Let this process be in a PID namespace, as the kernel names it."""
+        link = self.hardware.folder / "proc/self/ns/pid"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
+
     def choose(self) -> None:
         """Let this process open this machine's NVML."""
         os.environ[MACHINE_VARIABLE] = str(self.hardware.folder)

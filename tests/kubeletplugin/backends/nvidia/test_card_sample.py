@@ -189,6 +189,16 @@ def test_of_shares_of_one_device_it_is_known_only_that_none_is_used(node: Node, 
     assert node.sample(twice=True).devices == (known, known)
 
 
+def test_that_no_process_is_listed_says_nothing_where_not_all_can_be_seen(node: Node) -> None:
+    """NVML may leave out those of other PID namespaces: without the machine's every instance would be idle."""
+    small, _ = node.prepare(*SMALL), node.prepare(*LARGE)
+    node.hardware.start_process(0, 11, gpu_instance=small, compute_instance=0)
+    node.machine.enter_namespace("pid:[4026532000]")
+    assert [one.processes for one in node.sample().devices] == [1, None]
+    node.machine.enter_namespace("pid:[4026531836]")
+    assert [one.processes for one in node.sample().devices] == [1, 0]
+
+
 def test_samples_go_on_after_the_driver_was_loaded_anew(node: Node) -> None:
     node.prepare()
     node.hardware.set_activity(0, busy(50))
