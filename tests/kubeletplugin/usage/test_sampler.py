@@ -11,20 +11,28 @@ from msgspec.structs import replace
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.families.gpu import GPU
-from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSample, DeviceSample, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.base import (
+    CardAbsentError,
+    CardSample,
+    CardSurvey,
+    DeviceSample,
+    FoundPartition,
+    HardwareBusyError,
+)
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
 from kerf_dra.driver.kubeletplugin.inventory.state.usage import DeviceUsage
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.kubeletplugin.usage.sampler import UsageSampler
 from kerf_dra.driver.kubeletplugin.usage.usage_document import FILE_NAME
+from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.observed_state import ObservedState
-from tests.kubeletplugin.records import BOOT, device, record
+from tests.kubeletplugin.records import BOOT, LATER, device, record
 from tests.kubeletplugin.usage.sampled_backend import UNUSED, SampledFakeBackend
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -221,6 +229,37 @@ async def test_where_samples_are_rare_some_of_them_may_be_missing(tmp_path: Path
         assert node.of("first").idle_since is not None
         await anyio.sleep(600)
         assert node.of("first").idle_since is None
+
+
+async def test_a_problem_is_logged_again_of_a_card_that_was_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path)
+    node.backend.sample_errors["GPU-0"] = FAILURE
+    async with node.sampling():
+        for cards in (node.cards[1:], node.cards):
+            node.state.note_devices(DeviceSet(), cards)
+            await anyio.sleep(INTERVAL_S)
+    assert [one.message for one in caplog.records] == [caplog.records[0].message] * 2
+
+
+async def test_activity_counts_on_a_card_that_no_other_program_has_a_part_of(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.records.clear()
+    for number, card in enumerate(node.cards):
+        name = f"gpu-{number}-1g-1gb-at-0"
+        held = replace(device(name, card=card.uuid, profile="1g.1gb"), handle={"device": name})
+        made = record(f"part-{number}", held)
+        node.records[made.claim.uid] = made
+        node.backend.use[name] = DeviceSample(busy=0.5)
+    foreign = FoundPartition(id="gi-1", profile="2g.2gb", placement=Placement(2, 2))
+    for card, found in zip(node.cards, ((), (foreign,)), strict=True):
+        survey = CardSurvey(card_uuid=card.uuid, partitions=found)
+        node.state.restrictions.surveys.update(card, survey, node.records.values(), boot_id=BOOT, notes=LATER)
+    async with node.sampling():
+        node.backend.energy_mj = {"GPU-0": 400, "GPU-1": 400}
+        await anyio.sleep(INTERVAL_S)
+        assert (node.of("part-0").energy_mj, node.of("part-1").energy_mj) == (400, 100)
 
 
 WRONG = {

@@ -244,8 +244,11 @@ def test_a_card_that_cannot_be_sampled_says_nothing_of_its_devices_and_loses_no_
     use = {"gpu-0": DeviceSample(memory_bytes=5, processes=1), "gpu-1": DeviceSample(processes=1)}
     history.sample(0, use)
     history.sample(0, use, card=1, after_s=0)
+    history.sample(50, use)
+    assert history.of("a").power_w == 0.005
     history.tracker.note_failure("GPU-0", history.now)
     assert history.of("a").sample == DeviceSample()
+    assert history.of("a").power_w is None
     assert history.of("b").sample == DeviceSample(processes=1)
     history.sample(100, use, after_s=100)
     assert history.joules()["a"] == 100

@@ -266,6 +266,23 @@ def test_a_sample_of_a_whole_card_is_six_calls(tmp_path: Path, model: str) -> No
     node.plugin.close()
 
 
+def test_whether_a_card_has_gpm_is_asked_once_while_nvml_is_open(node: Node) -> None:
+    node.prepare(*SMALL)
+    node.hardware.add_fault("nvmlGpmQueryDeviceSupport", error=pynvml.NVML_ERROR_UNKNOWN, skip=MANY)
+    for _ in range(3):
+        node.sample()
+    assert MANY - node.hardware.count_left("nvmlGpmQueryDeviceSupport") == 1
+    node.hardware.reload_driver()
+    with pytest.raises(CardAbsentError):
+        node.sample()
+    node.sample()
+    assert MANY - node.hardware.count_left("nvmlGpmQueryDeviceSupport") == 1, "its instance is gone"
+    node.records.clear()
+    node.prepare()
+    node.sample()
+    assert MANY - node.hardware.count_left("nvmlGpmQueryDeviceSupport") == 2
+
+
 def test_room_for_samples_is_given_back(node: Node) -> None:
     node.prepare(*SMALL)
     node.sample()
