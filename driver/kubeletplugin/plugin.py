@@ -54,8 +54,8 @@ from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
 from kerf_dra.driver.kubeletplugin.settings import Settings
-from kerf_dra.driver.runtime.concurrency import UnansweredCalls
 from kerf_dra.driver.kubeletplugin.usage.sampler import UsageSampler
+from kerf_dra.driver.runtime.concurrency import UnansweredCalls
 from kerf_dra.driver.runtime.notifier import forward
 from kerf_dra.driver.runtime.worker_threads import Work
 
