@@ -23,7 +23,6 @@ MODULES: Final = (
     "cdi",
     "memory",
     "plugin",
-    "plugin",
     "samples",
     "hardware",
     "scale",
