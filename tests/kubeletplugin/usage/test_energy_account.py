@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerf_dra.driver.kubeletplugin.usage.energy_account import (
@@ -157,6 +157,7 @@ def check(account: CardAccount) -> None:
     assert min(account.total_mj, account.unattributed_mj, account.ended_mj, *account.claims.values()) >= 0
 
 
+@settings(max_examples=300)
 @given(EVENTS)
 def test_claims_and_what_is_unattributed_are_the_counter_exactly(
     events: Sequence[tuple[str, int, float, list[PartHolder], bool]],

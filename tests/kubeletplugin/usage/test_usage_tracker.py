@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -294,6 +295,7 @@ def test_nothing_is_kept_of_claims_that_ended() -> None:
 
 
 PLACES = [part(start=start) for start in range(4)] + [part(start=0, size=2), whole(share="x"), whole(1)]
+Event: TypeAlias = tuple[str, str | int, PreparedDevice | float | None]
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("prepare"), st.sampled_from("abcd"), st.sampled_from(PLACES)),
@@ -305,11 +307,24 @@ STEPS = st.lists(
 )
 
 
+@settings(max_examples=300)
 @given(STEPS, st.booleans())
-def test_claims_and_what_is_unattributed_are_the_counter_in_every_history(
-    steps: list[tuple[str, str | int, PreparedDevice | float | None]], has_others: bool
-) -> None:
+def test_claims_and_what_is_unattributed_are_the_counter_in_every_history(steps: list[Event], has_others: bool) -> None:
     """Claims come and go at any time; the card is reset, the machine booted, the process started again."""
+    play(steps, has_others=has_others)
+
+
+@pytest.mark.long
+@settings(max_examples=10_000)
+@given(STEPS, st.booleans())
+def test_claims_and_what_is_unattributed_are_the_counter_in_ten_thousand_histories(
+    steps: list[Event], has_others: bool
+) -> None:
+    play(steps, has_others=has_others)
+
+
+def play(steps: list[Event], *, has_others: bool) -> None:
+    """Play a history, and check after each step that nothing of the counter is lost or made."""
     history = History(has_others=has_others)
     counter, counted, boots = 1000, 0, 0
     history.sample(counter)
