@@ -1,8 +1,9 @@
 """``kerf.dev/v1alpha1`` CardMaintenance: a card of a node gets no new claims, and the pods that hold it are evicted.
 
 An administrator writes the spec (``kerf drain``), the kubelet plugin of the node taints the card's devices while the
-object exists, and ``kerf controller --reclaim`` evicts pods and writes the status. Deleting the object ends the
-maintenance (``kerf undrain``). Cluster-scoped; docs/one-card.md.
+object exists, and ``kerf controller --reclaim`` evicts pods and writes the status. Where ``then`` says what is done
+with the free card, the plugin does it, verifies the card, writes ``status.work``, and removes the taint. Deleting the
+object ends the maintenance (``kerf undrain``). Cluster-scoped; docs/one-card.md.
 """
 
 import hashlib
@@ -43,8 +44,19 @@ MaintenanceReason: TypeAlias = Annotated[
 ]
 EvictionLimit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2_592_000)]
 """Seconds; at most 30 days."""
-MaintenancePhase: TypeAlias = Literal["Pending", "Withheld", "Evicting", "Free", "Stuck"]
-FollowingAct: TypeAlias = Literal["None"]
+HookName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",  # a DNS label: no path can be written with it
+        max_length=_MAX_LABEL,
+        title="name of a program in the node's folder of hooks",
+    ),
+]
+MaintenancePhase: TypeAlias = Literal[
+    "Pending", "Withheld", "Evicting", "Free", "Acting", "Verifying", "Returned", "Stuck"
+]
+FollowingAct: TypeAlias = Literal["None", "Reset", "MigOn", "MigOff", "Hook"]
+WorkState: TypeAlias = Literal["Waiting", "Acting", "Verifying", "Done", "Failed"]
 
 
 class CardMaintenanceSpec(Strict):
@@ -58,7 +70,11 @@ class CardMaintenanceSpec(Strict):
     reason: MaintenanceReason = ""
     """Why: people read it in ``kerf why``, in events and in the status."""
     then: FollowingAct = "None"
-    """What is done with the card once it is free. None: an administrator works on it, and deletes the object then."""
+    """What its node does with the card once it is free. None: nothing; an administrator works on it, and deletes the
+    object then. Reset: the card is reset. MigOn, MigOff: MIG mode is switched. Hook: a program of the node runs. After
+    each of these the card is verified, and gets claims again."""
+    hook: HookName | None = None
+    """The program that ``Hook`` runs: its name in the folder of hooks of the node."""
     evict_bare_pods: bool = False
     """Whether pods are evicted that no controller creates again."""
     deadline_seconds: EvictionLimit | None = None
@@ -81,15 +97,35 @@ class CardHolder(Value):
     """The same for people, or the last answer to its eviction."""
 
 
+class MaintenanceWork(Value):
+    """What the node has done with a free card. The kubelet plugin of the node alone writes it."""
+
+    state: WorkState
+    """Waiting: it cannot begin yet, and the message says why. Acting: the act runs. Verifying: it has ended, and the
+    card is verified. Done: the card is well, and gets claims again. Failed: nothing more is done; the card stays
+    withheld."""
+    message: str = ""
+    """The same for people: what keeps it from beginning, what the act has said, or what to do."""
+    started_at: str | None = None
+    """When the act began (RFC 3339); unset: it has not."""
+    finished_at: str | None = None
+    """When it was Done or Failed (RFC 3339); unset: it is neither."""
+    attempts: int = 0
+    """How many verifications have failed."""
+    observed_generation: int
+    """The generation of the spec for which it is done; that of another one does not count."""
+
+
 class CardMaintenanceStatus(Value):
-    """The report of ``kerf controller --reclaim``; without it the status is empty, and the card is withheld only."""
+    """The report of ``kerf controller --reclaim``; without it the card is withheld only, and ``work`` of the node."""
 
     observed_generation: int | None = None
     """The generation of the spec from which the status was computed."""
     phase: MaintenancePhase | None = None
     """Pending: the node has not withheld the card yet. Withheld: it gets no new claims, and other cards are drained
-    first. Evicting: pods that hold it are being evicted. Free: nothing holds it. Stuck: something holds it that is not
-    evicted, or the deadline is over."""
+    first. Evicting: pods that hold it are being evicted. Free: nothing holds it. Acting, Verifying: its node does what
+    ``then`` says, and verifies the card. Returned: that is done, and the card gets claims again. Stuck: something holds
+    it that is not evicted, the deadline is over, or its node cannot go on."""
     message: str = ""
     """The phase for people."""
     holder_count: int = 0
@@ -100,7 +136,9 @@ class CardMaintenanceStatus(Value):
     """How many evictions the API server has accepted."""
     conditions: tuple[Condition, ...] = ()
     """Accepted: the spec is valid and names a card that the node publishes. Withheld: all devices of the card are
-    tainted. Free: nothing holds the card."""
+    tainted. Free: nothing holds the card, so its node may do what ``then`` says."""
+    work: MaintenanceWork | None = None
+    """What the node has done with the free card; unset: nothing."""
 
 
 class CardMaintenance(Object, forbid_unknown_fields=True):
@@ -145,6 +183,11 @@ def maintenance_name(node: str, card: str) -> str:
         return name
     digest = hashlib.sha256(f"{node}/{card.casefold()}".encode()).hexdigest()[:32]
     return f"card-{digest}"
+
+
+def find_work(generation: int, status: CardMaintenanceStatus) -> MaintenanceWork | None:
+    """Return the work of ``status`` if it is for this generation of the spec."""
+    return status.work if status.work is not None and status.work.observed_generation == generation else None
 
 
 def is_named_card(card: str, uuid: str, pci_bus_id: str) -> bool:

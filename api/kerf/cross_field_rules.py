@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from kerf_dra.api.errors import Problem
+from kerf_dra.api.kerf.card_maintenance import CardMaintenanceSpec
 from kerf_dra.api.kerf.classic_parameters import (
     FpgaClaimParametersSpec,
     FpgaClassParametersSpec,
@@ -325,6 +326,14 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
         ),
     ),
     DiscoveredDeviceSpec: _DISCOVERED_DEVICE_RULES,
+    CardMaintenanceSpec: (
+        CrossFieldRule(
+            field="hook",
+            message="names the program of then: Hook, and is for nothing else",
+            holds=lambda spec: (spec.hook is not None) == (spec.then == "Hook"),
+            cel="has(self.hook) == (has(self.then) && self.then == 'Hook')",
+        ),
+    ),
 }
 
 

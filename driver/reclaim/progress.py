@@ -7,12 +7,18 @@ The state is the status and the cluster, so a restart at any moment goes on. Pha
                                        a holder is not evicted, or the  v  │ that holder has gone, the deadline is
                                                  deadline is over     Stuck   later
 
-A pod that comes to hold the card after all, because it was allocated before the taint, leads back to Evicting.
+    Free ──its node begins what ``then`` says──> Acting ──> Verifying ──the card is well──> Returned
+                    its node cannot begin, or the card is not well  v
+                                                                  Stuck
+
+A pod that comes to hold the card after all, because it was allocated before the taint, leads back to Evicting. From
+Acting on ``status.work`` says what the phase is: the node has begun, and refuses to prepare anything of the card.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 from msgspec.structs import replace
@@ -23,6 +29,9 @@ from kerf_dra.api.kerf.card_maintenance import (
     CardMaintenance,
     CardMaintenanceStatus,
     MaintenancePhase,
+    MaintenanceWork,
+    WorkState,
+    find_work,
 )
 from kerf_dra.api.model.metadata import Condition
 from kerf_dra.api.model.names import list_names
@@ -32,6 +41,11 @@ from kerf_dra.driver.reclaim.holders import STAYING, Holder, HolderVerdict
 ACCEPTED: Final = "Accepted"
 WITHHELD: Final = "Withheld"
 FREE: Final = "Free"
+"""The condition without which the node of a card does nothing to it."""
+_WORK_PHASES: Final[Mapping[WorkState, MaintenancePhase]] = MappingProxyType(
+    {"Acting": "Acting", "Verifying": "Verifying", "Done": "Returned", "Failed": "Stuck"}
+)
+"""The phases that the node's work says; while it waits, who holds the card says it."""
 _MAX_MESSAGE: Final = 1024
 """The most characters of a message in a status: a person reads it in one line of ``kubectl describe``."""
 
@@ -53,6 +67,16 @@ class Observation:
     has_turn: bool = True
     """Whether pods may be evicted now, beside those of other cards."""
 
+    @property
+    def work(self) -> MaintenanceWork | None:
+        """What the node has done for this generation of the spec; None: nothing."""
+        return find_work(self.maintenance.metadata.generation, self.maintenance.status)
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether the card gets claims again, though the object is still there."""
+        return self.work is not None and self.work.state == "Done"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceProgress:
@@ -73,6 +97,7 @@ def build_invalid_status(
         phase="Pending",
         message=_shorten(problem),
         conditions=_keep_times((accepted,), status.conditions, now),
+        work=status.work,
     )
 
 
@@ -89,6 +114,7 @@ def decide_progress(seen: Observation, now: datetime) -> MaintenanceProgress:
         holder_count=len(holding),
         holders=entries[:MAX_HOLDERS],
         conditions=_keep_times(_build_conditions(seen, phase, message), held.status.conditions, now),
+        work=held.status.work,
     )
     evicts = _may_evict(seen, now)
     return MaintenanceProgress(
@@ -107,11 +133,19 @@ def find_deadline(maintenance: CardMaintenance) -> datetime | None:
 def _may_evict(seen: Observation, now: datetime) -> bool:
     deadline = find_deadline(seen.maintenance)
     is_late = deadline is not None and now >= deadline
-    return seen.card is not None and seen.card.is_withheld and not seen.earlier and seen.has_turn and not is_late
+    is_withheld = seen.card is not None and seen.card.is_withheld and not seen.earlier
+    return is_withheld and _find_phase_of(seen.work) is None and seen.has_turn and not is_late
+
+
+def _find_phase_of(work: MaintenanceWork | None) -> MaintenancePhase | None:
+    """Return the phase of a card that its node works on, or has worked on; None: it has not begun."""
+    return None if work is None else _WORK_PHASES.get(work.state)
 
 
 def _decide_phase(seen: Observation, now: datetime) -> tuple[MaintenancePhase, str]:
-    spec, card = seen.maintenance.spec, seen.card
+    spec, card, work = seen.maintenance.spec, seen.card, seen.work
+    if work is not None and (phase := _find_phase_of(work)) is not None:
+        return phase, work.message or f"node {spec.node_name} says {work.state}"
     if card is None:
         known = list_names([f"{each.uuid} ({each.name})" for each in seen.published]) or "none"
         return "Pending", f"node {spec.node_name} publishes no card {spec.card}; it publishes {known}"
@@ -125,6 +159,8 @@ def _decide_phase(seen: Observation, now: datetime) -> tuple[MaintenancePhase, s
     holding = [each for each in seen.holders if each.verdict is not HolderVerdict.ADMIN_ACCESS]
     staying = [each for each in holding if each.verdict in STAYING]
     if not holding and not card.is_in_use:
+        if work is not None:
+            return "Stuck", work.message
         return "Free", f"nothing holds {card.name} of {card.node}"
     deadline = find_deadline(seen.maintenance)
     if deadline is not None and now >= deadline:
@@ -155,8 +191,8 @@ def _build_conditions(seen: Observation, phase: MaintenancePhase, message: str) 
     card = seen.card
     if card is None:
         return (_condition(ACCEPTED, "NoSuchCard", message, is_true=False),)
-    is_free = phase == "Free"
-    reason = "PodsStay" if phase == "Stuck" else "InUse"
+    is_free = _is_free(seen, phase)
+    reason = {"Stuck": "PodsStay", "Returned": "Returned"}.get(phase, "InUse")
     return (
         _condition(ACCEPTED, "CardFound", f"{card.name} of pool {card.driver}/{card.pool}", is_true=True),
         _condition(
@@ -167,6 +203,14 @@ def _build_conditions(seen: Observation, phase: MaintenancePhase, message: str) 
         ),
         _condition(FREE, "NothingHolds" if is_free else reason, message, is_true=is_free),
     )
+
+
+def _is_free(seen: Observation, phase: MaintenancePhase) -> bool:
+    """Whether the node may do what ``then`` says, or go on with it."""
+    if phase in ("Free", "Acting", "Verifying"):
+        return True
+    is_held = any(each.verdict is not HolderVerdict.ADMIN_ACCESS for each in seen.holders)
+    return phase == "Stuck" and seen.work is not None and not is_held
 
 
 def _list_watching(holders: Iterable[Holder]) -> list[Holder]:

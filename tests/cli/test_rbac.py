@@ -89,6 +89,7 @@ def test_the_plugin_may_do_this_and_nothing_else() -> None:
         ("kerf.dev", "fpgashells"): ["get", "list", "watch"],
         ("kerf.dev", "fpgaimages"): ["get", "list", "watch"],
         ("kerf.dev", "cardmaintenances"): ["list", "watch"],
+        ("kerf.dev", "cardmaintenances/status"): ["patch"],
         ("kerf.dev", "discoveryconfigurations"): ["get", "list", "watch"],
         ("kerf.dev", "discovereddevices"): ["get", "list", "watch", "create", "patch"],
         ("resource.k8s.io", "resourceclaims"): ["get"],
@@ -297,3 +298,43 @@ def test_a_plugin_writes_the_status_of_its_own_devices_only(old: Json, new: Json
     assert bool(said) == bool(refused), said
     assert not POLICIES.refusal("resourceclaims", new=new, old=old, subresource="status", user=SOMEBODY)
     assert "names no node" in POLICIES.refusal("resourceclaims", new=new, old=old, subresource="status", user=NOWHERE)
+
+
+def maintenance(node: str = "n1", **status: Any) -> Json:
+    return {"metadata": {"name": "m"}, "spec": {"nodeName": node, "card": "GPU-1"}, "status": status}
+
+
+WORK: Json = {"state": "Done", "observedGeneration": 1}
+OTHER_WORK: Json = {"state": "Acting", "observedGeneration": 1}
+OF_ANOTHER_CARD: Json = {**maintenance(), "spec": {"nodeName": "n1", "card": "GPU-2"}}
+
+
+@pytest.mark.parametrize(
+    ("user", "old", "new", "refused"),
+    [
+        (PLUGIN, maintenance(), maintenance(work=WORK), ""),
+        (PLUGIN, maintenance(phase="Free", work=OTHER_WORK), maintenance(phase="Free", work=WORK), ""),
+        (PLUGIN, maintenance("n2"), maintenance("n2", work=WORK), 'of a card of node "n2"'),
+        (PLUGIN, maintenance(), maintenance(phase="Free"), "may only write status.work"),
+        (PLUGIN, maintenance(phase="Free"), maintenance(phase="Stuck", work=WORK), "may only write status.work"),
+        (PLUGIN, maintenance(phase="Free"), maintenance(work=WORK), "may only write status.work"),
+        (
+            PLUGIN,
+            maintenance(),
+            {**maintenance(), "spec": {"nodeName": "n1", "card": "GPU-2"}},
+            "only write status.work",
+        ),
+        (PLUGIN, None, maintenance(), "may only write status.work"),
+        (PLUGIN, maintenance(), None, "may only write status.work"),
+        (NOWHERE, maintenance(), maintenance(work=WORK), "this token names no node"),
+        (SOMEBODY, maintenance("n2"), maintenance("n2", phase="Free"), ""),
+    ],
+)
+def test_of_a_maintenance_a_plugin_writes_the_work_on_cards_of_its_own_node_only(
+    user: Json, old: Json | None, new: Json | None, refused: str
+) -> None:
+    said = POLICIES.refusal(
+        "cardmaintenances", old=old, new=new, user=user, group="kerf.dev", version="v1alpha1", subresource="status"
+    )
+    assert refused in said, said
+    assert bool(said) == bool(refused), said

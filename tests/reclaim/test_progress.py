@@ -12,9 +12,12 @@ from kerf_dra.api.kerf.card_maintenance import (
     CardMaintenance,
     CardMaintenanceSpec,
     CardMaintenanceStatus,
+    MaintenanceWork,
+    WorkState,
 )
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.reclaim.cards import DrainableCard
 from kerf_dra.driver.reclaim.holders import STAYING, Holder, HolderVerdict
 from kerf_dra.driver.reclaim.progress import MaintenanceProgress, Observation, build_invalid_status, decide_progress
 from tests.reclaim.cases import CARD
@@ -180,3 +183,50 @@ def test_a_restart_decides_the_same_from_what_is_in_the_cluster() -> None:
     for phase in ("Pending", "Withheld", "Evicting", "Free", "Stuck"):
         held = maintenance(replace(CardMaintenanceStatus(), phase=phase))
         assert decide(holder("web"), maintenance=held).evict == decide(holder("web")).evict
+
+
+def with_work(state: WorkState, generation: int = 3) -> CardMaintenance:
+    work = MaintenanceWork(state=state, message=f"the node is {state}", observed_generation=generation)
+    return maintenance(CardMaintenanceStatus(work=work), then="Reset")
+
+
+@pytest.mark.parametrize(
+    ("state", "card", "phase", "free"),
+    [
+        ("Waiting", IDLE, "Stuck", "True"),
+        ("Waiting", CARD, "Evicting", "False"),
+        ("Acting", IDLE, "Acting", "True"),
+        ("Acting", CARD, "Acting", "True"),  # by the act itself
+        ("Verifying", IDLE, "Verifying", "True"),
+        ("Done", replace_fields(IDLE, is_withheld=False), "Returned", "False"),
+        ("Done", CARD, "Returned", "False"),  # the taint is still being removed
+        ("Failed", IDLE, "Stuck", "True"),
+    ],
+)
+def test_from_the_act_on_the_node_says_how_far_a_card_is(
+    state: WorkState, card: DrainableCard, phase: str, free: str
+) -> None:
+    progress = decide(maintenance=with_work(state), card=card)
+    assert (progress.status.phase, conditions(progress)["Free"][0]) == (phase, free)
+    if phase != "Evicting":
+        assert progress.status.message == f"the node is {state}"
+
+
+@pytest.mark.parametrize("state", ["Acting", "Verifying", "Done", "Failed"])
+def test_nobody_is_evicted_once_the_node_has_begun(state: WorkState) -> None:
+    assert evicted(decide(holder("new"), maintenance=with_work(state))) == []
+
+
+def test_pods_that_hold_the_card_while_its_node_waits_are_evicted() -> None:
+    assert evicted(decide(holder("late"), maintenance=with_work("Waiting"))) == ["uid-late"]
+
+
+def test_the_work_for_another_generation_of_the_spec_does_not_count_and_stays_written() -> None:
+    progress = decide(maintenance=with_work("Done", generation=2), card=IDLE)
+    assert progress.status.phase == "Free"
+    assert progress.status.work is not None
+    assert progress.status.work.observed_generation == 2
+
+
+def test_a_card_that_vanishes_under_the_act_is_still_worked_on() -> None:
+    assert decide(maintenance=with_work("Acting"), card=None).status.phase == "Acting"

@@ -46,6 +46,9 @@ rules:
   resources: [cardmaintenances] # which cards of its node get no new claims
   verbs: [list, watch]
 - apiGroups: [kerf.dev]
+  resources: [cardmaintenances/status] # status.work of those of its node: see the policy $name-maintenances
+  verbs: [patch]
+- apiGroups: [kerf.dev]
   resources: [discoveryconfigurations] # which devices to look for
   verbs: [get, list, watch]
 - apiGroups: [kerf.dev]
@@ -199,6 +202,62 @@ metadata:
   name: $name-claims
 spec:
   policyName: $name-claims
+  validationActions: [Deny]
+---
+# Of a CardMaintenance a kubelet plugin may write status.work only, and only of a card of its node: what it writes has
+# no card of another node reset, and no pod evicted.
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: $name-maintenances
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [kerf.dev]
+      apiVersions: ["*"]
+      operations: [CREATE, UPDATE, DELETE]
+      resources: [cardmaintenances, cardmaintenances/status]
+  matchConditions:
+  - name: is-a-kubelet-plugin-of-kerf
+    expression: request.userInfo.username == "system:serviceaccount:$namespace:$name"
+  variables:
+  - name: userNode
+    expression: request.userInfo.extra[?"authentication.kubernetes.io/node-name"][0].orValue("")
+  - name: node
+    expression: >-
+      (request.operation == "CREATE" ? dyn(object) : dyn(oldObject)).?spec.?nodeName.orValue("")
+  - name: before
+    expression: >-
+      request.operation == "CREATE" ? dyn({}) : dyn(oldObject).?status.orValue(dyn({}))
+  - name: after
+    expression: >-
+      request.operation == "DELETE" ? dyn({}) : dyn(object).?status.orValue(dyn({}))
+  validations:
+  - expression: variables.userNode != ""
+    message: >-
+      this token names no node: the kubelet plugin of Kerf must use the token of its own pod, or one that is bound to
+      its node
+    reason: Forbidden
+  - expression: variables.node == variables.userNode
+    messageExpression: >-
+      "the kubelet plugin of node \\"" + variables.userNode +
+      "\\" may not write the maintenance of a card of node \\"" + variables.node + "\\""
+    reason: Forbidden
+  - expression: >-
+      request.operation == "UPDATE" && dyn(object).spec == dyn(oldObject).spec &&
+      variables.after.all(field, field == "work" ||
+      field in variables.before && variables.after[field] == variables.before[field]) &&
+      variables.before.all(field, field == "work" || field in variables.after)
+    message: the kubelet plugin of Kerf may only write status.work of a CardMaintenance
+    reason: Forbidden
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: $name-maintenances
+spec:
+  policyName: $name-maintenances
   validationActions: [Deny]
 ---
 # In a DiscoveredDevice a kubelet plugin adds and removes its own node only, and describes only what it sees itself: a

@@ -87,7 +87,7 @@ class _Pass:
     phases: list[MaintenancePhase] = field(default_factory=list)
     cards: list[DrainableCard] = field(default_factory=list)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The oldest maintenance of each card, by node and UUID."""
+    """The oldest maintenance of each card that it has not left, by node and UUID."""
     pods: set[str] = field(default_factory=set)
     """The UIDs of the pods to be evicted."""
 
@@ -224,7 +224,8 @@ class CardReclaimer:
         seen = await self._observe(maintenance, found)
         if seen.card is not None:
             found.cards.append(seen.card)
-            found.owners.setdefault((seen.card.node, seen.card.uuid), held.metadata.name)
+            if not seen.is_returned:  # else the next maintenance of the card has its turn
+                found.owners.setdefault((seen.card.node, seen.card.uuid), held.metadata.name)
         progress = decide_progress(seen, self._now())
         if progress.evict and await self._is_current(held):
             found.pods |= {holder.uid for holder in progress.evict}

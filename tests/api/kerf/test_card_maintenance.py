@@ -36,7 +36,7 @@ def test_a_card_is_named_by_its_uuid_or_its_pci_address(card: str) -> None:
 
 def test_every_problem_is_reported_with_its_path() -> None:
     with pytest.raises(InvalidDocumentError) as raised:
-        decode({"card": "a b", "then": "Reset", "deadlineSeconds": 0, "reason": "a\nb", "evictBare": True})
+        decode({"card": "a b", "then": "Reboot", "deadlineSeconds": 0, "reason": "a\nb", "evictBare": True})
     assert {problem.path for problem in raised.value.problems} == {
         "spec.nodeName",
         "spec.card",
@@ -46,6 +46,21 @@ def test_every_problem_is_reported_with_its_path() -> None:
         "spec.evictBare",
     }
     assert 'CardMaintenance "fan"' in str(raised.value)
+
+
+@pytest.mark.parametrize("then", ["None", "Reset", "MigOn", "MigOff"])
+def test_a_hook_is_named_with_then_hook_only(then: str) -> None:
+    assert decode({**SPEC, "then": then}).spec.hook is None
+    assert decode({**SPEC, "then": "Hook", "hook": "swap-fan"}).spec.hook == "swap-fan"
+    for spec in ({"then": then, "hook": "swap-fan"}, {"then": "Hook"}):
+        with pytest.raises(InvalidDocumentError, match=r"spec\.hook: names the program of then: Hook"):
+            decode({**SPEC, **spec})
+
+
+@pytest.mark.parametrize("name", ["../fan", "a/b", "..", "a.sh", "/bin/sh", "", "-x", "A", "a b", "a\nb", "a" * 64])
+def test_no_path_and_no_option_is_a_hook(name: str) -> None:
+    with pytest.raises(InvalidDocumentError, match=r"spec\.hook"):
+        decode({**SPEC, "then": "Hook", "hook": name})
 
 
 @pytest.mark.parametrize(
