@@ -52,6 +52,9 @@ from kerf_dra.driver.kubeletplugin.inventory.metrics.usage_metrics import UsageM
 from kerf_dra.driver.kubeletplugin.inventory.node_state import build_node_state
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
+from kerf_dra.driver.kubeletplugin.maintenance.hooks import HookFolder
+from kerf_dra.driver.kubeletplugin.maintenance.work_file import FILE_NAME, WorkFile
+from kerf_dra.driver.kubeletplugin.maintenance.worker import MaintenanceWorker
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.kubeletplugin.usage.sampler import UsageSampler
@@ -144,6 +147,7 @@ class NodePlugin:
         self._early_preparer = self._make_early_preparer()
         self._reservation_keeper = self._make_reservation_keeper()
         self._resource_collector = self._make_resource_collector()
+        self._maintenance_worker = self._make_maintenance_worker()
 
     def report_health(self) -> Sequence[DeviceHealth]:
         """Return the health of every device in use."""
@@ -158,7 +162,9 @@ class NodePlugin:
         Files of prepared claims may have been removed while no plugin ran; a CDI file without a record is told.
         """
         self._describe(await self._cluster.descriptions.list_now() or ())
-        self.state.note_maintenances(await self._cluster.maintenances.list_now() or ())
+        self._maintenance_worker.resume()
+        if (maintenances := await self._cluster.maintenances.list_now()) is not None:
+            self.state.note_maintenances(maintenances)
         await self.publisher.refresh()
         await self._usage_sampler.restore()
         self._garbage_collector.check_files()
@@ -200,6 +206,7 @@ class NodePlugin:
             services.start_soon(self._usage_sampler.run)
             services.start_soon(self._cluster.descriptions.follow, self._describe_anew)
             services.start_soon(self._cluster.maintenances.follow, self.state.note_maintenances)
+            services.start_soon(self._maintenance_worker.run)
             services.start_soon(self._reservation_keeper.run)
             if self._settings.features_dir is not None:
                 services.start_soon(self._write_features, self._settings.features_dir)
@@ -424,6 +431,19 @@ class NodePlugin:
             status_writer=self._status_writer,
             checkpoint=self._checkpoint,
             now=self._now,
+        )
+
+    def _make_maintenance_worker(self) -> MaintenanceWorker:
+        hooks = self._settings.maintenance_hooks_dir
+        return MaintenanceWorker(
+            cluster=self._cluster,
+            card_executor=self.card_executor,
+            state=self.state,
+            settings=self._settings,
+            work_file=WorkFile(self._settings.state / FILE_NAME),
+            events=NodeReporter(self._cluster),
+            now=self._now,
+            hooks=None if hooks is None else HookFolder(path=hooks),
         )
 
     def _make_garbage_collector(self) -> ClaimGarbageCollector:

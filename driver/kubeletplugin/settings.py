@@ -46,6 +46,9 @@ class Settings:
     """The directory where the container runtime looks for generated CDI specs."""
     features_dir: Path | None = None
     """Node Feature Discovery's directory of local features; None: no labels of the node are made."""
+    maintenance_hooks_dir: Path | None = None
+    """The folder of the programs that may be run for free cards in maintenance, which only root may write; None: none
+    is."""
     profile: str = ""
     """The name of this node's hardware and rights among those of the cluster (docs/install.md): the plugin of another
     profile neither takes over from this one nor hands over to it. Empty: there is one."""
@@ -124,6 +127,12 @@ class Settings:
     status_removal_s: float = 10.0
     """Time from an unprepare to the removal of what the claim shows in its status. The pod has ended: within seconds
     most claims are deleted or deallocated, and to find that takes one read, where the removal takes a write, too."""
+    maintenance_retry_s: float = 5.0
+    """Time between two looks at a card in maintenance that something keeps from being reset or the like: whoever has
+    ended that waits, and a look is a survey and a list of the node's slices."""
+    verification_interval_s: float = 10.0
+    """Time between two verifications of a card after a reset or the like, and the longest wait for its health in each:
+    a driver reports it some seconds after the card is back."""
     shutdown_grace_s: float = 20.0
     """Time for hardware work in flight when the process ends: below the 30 s after which Kubernetes kills a pod."""
     handover_grace_s: float = 3700.0

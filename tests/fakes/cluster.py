@@ -3,16 +3,19 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
+import msgspec
 from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import ObjectReference, Pod
 from kerf_dra.api.dra.registry import STRUCTURED_SERVICES
+from kerf_dra.api.kerf.card_maintenance import CardMaintenanceObject, MaintenanceWork
 from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
 from kerf_dra.api.model.devices import Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ClaimRef, DriverName, ObjectRef
+from kerf_dra.api.wire import to_builtins
 from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError, UnreachableError
 from kerf_dra.driver.kube.store import ObjectChange, Store
 from kerf_dra.driver.kubeletplugin.cluster.base import DiscoveredDeviceSource, NotPublishedYetError
@@ -161,6 +164,19 @@ class FakeCluster:
 
     def publish(self, devices: DeviceSet) -> None:
         self.published.append(devices.pools)
+
+    async def write_maintenance_work(self, name: str, uid: str, work: MaintenanceWork) -> CardMaintenanceObject | None:
+        await anyio.lowlevel.checkpoint()
+        if self.is_down:
+            raise UnreachableError("PATCH cardmaintenances", "connection refused")
+        found = None
+        documents = [*(self.maintenances.documents or ())]
+        for place, document in enumerate(documents):
+            if (document["metadata"]["name"], document["metadata"].get("uid", "")) == (name, uid):
+                status = {**document.get("status", {}), "work": to_builtins(work)}
+                documents[place] = found = {**document, "status": status}
+        self.maintenances.put(*documents)
+        return None if found is None else msgspec.convert(found, CardMaintenanceObject)
 
     async def list_published(self) -> Sequence[ResourceSlice]:
         """The slices of what was published last, unless a test holds writes back."""

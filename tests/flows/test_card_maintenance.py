@@ -242,3 +242,25 @@ async def test_a_pod_that_must_not_be_evicted_keeps_the_card_and_is_named() -> N
         assert other not in after
         await place.client.delete(PODS, ref.name, ref.namespace)
         await place.until_phase(name, "Free")
+
+
+async def test_a_reset_card_is_verified_and_gets_claims_again_while_the_object_is_still_there() -> None:
+    async with site() as place:
+        await place.deploy(replicas=8)
+        before = await place.are_running(8)
+        leaving = await place.list_holders("gpu-1")
+        name = await place.drain("gpu-1", then="Reset")
+        status = await place.until_phase(name, "Returned")
+        assert status.work is not None
+        assert (status.work.state, status.work.message, status.work.attempts) == ("Done", "gpu-1 was reset", 0)
+        assert status.work.started_at is not None
+        assert status.work.finished_at is not None
+        gone = before.keys() - (await place.are_running(8)).keys()
+        assert gone == leaving, "the pods of the other cards are the same"
+        while any(one.taints for one in await place.list_devices("gpu-1")):  # noqa: ASYNC110  (as above)
+            await anyio.sleep(0.02)
+        await place.deploy(replicas=12)
+        after = await place.are_running(12)
+        assert await place.list_holders("gpu-1"), "the card gets claims again"
+        assert (await place.client.get(CARD_MAINTENANCES, name)).status.phase == "Returned"
+        assert after.keys() >= before.keys() - leaving, "nobody is evicted from the card that is back"

@@ -423,6 +423,44 @@ class InstallingBackend(Protocol):
 
 
 @runtime_checkable
+class MaintainingBackend(Protocol):
+    """A backend that can reset a card of which nothing is prepared or in use, or switch its MIG mode.
+
+    While one of these calls runs, and until the card has been verified, the plugin prepares nothing of the card.
+    HardwareBusyError says that nothing was changed and a later try may succeed; after any other error the card is not
+    touched again. A call that the process did not survive is never repeated: ``end_act`` follows.
+    """
+
+    def find_card_holders(self, card_uuid: str) -> Sequence[str]:
+        """Return the processes outside of the plugin that have the card open, each as text for people, as far as they
+        can be seen. Changes nothing. Raises CardAbsentError, and whatever keeps it from being read.
+        """
+        ...
+
+    def reset_card(self, card_uuid: str, journal: Journal) -> str:
+        """Reset the card, and return what the hardware's program said. Raises HardwareBusyError while any process has
+        it open, HardwareRefusedError when it cannot be reset, and CardAbsentError.
+
+        What ``end_act`` is to restore goes into the journal before it is changed.
+        """
+        ...
+
+    def set_mig_mode(self, card_uuid: str, is_on: bool) -> str:
+        """Switch MIG mode on or off, also where that resets the card, and return what was done.
+
+        Raises HardwareBusyError while any process has it open, HardwareRefusedError when it cannot be switched, and
+        CardAbsentError.
+        """
+        ...
+
+    def end_act(self, card_uuid: str, journal: Journal) -> None:
+        """Restore what ``reset_card`` has changed for its own sake, such as persistence mode; nothing to restore is
+        success. Called after each act, and after a start when the process did not survive it.
+        """
+        ...
+
+
+@runtime_checkable
 class BusReader(Protocol):
     """A backend that can say which cards of its kind the machine has on its bus, whichever driver has them."""
 

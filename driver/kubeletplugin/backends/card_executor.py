@@ -222,6 +222,8 @@ class CardExecutor:
         """Notified when ``stuck`` has changed."""
         self._units: dict[str, int] = {}
         """The units of every card that was ever discovered, by its UUID."""
+        self._refused: dict[str, str] = {}
+        """Why nothing of a card is prepared now, by its UUID."""
 
     @property
     def stuck(self) -> Mapping[str, str]:
@@ -249,6 +251,19 @@ class CardExecutor:
     def units(self, card_uuid: str) -> int | None:
         """Return the number of the card's units; None: it was never discovered."""
         return self._units.get(card_uuid)
+
+    def refuse_prepares(self, card_uuid: str, reason: str) -> None:
+        """Have ``check_prepare`` raise for a card from now on."""
+        self._refused[card_uuid] = reason
+
+    def allow_prepares(self, card_uuid: str) -> None:
+        """End what ``refuse_prepares`` has begun, if it has."""
+        self._refused.pop(card_uuid, None)
+
+    def check_prepare(self, card_uuid: str) -> None:
+        """Raise HardwareBusyError while nothing of a card is to be prepared."""
+        if reason := self._refused.get(card_uuid):
+            raise HardwareBusyError(reason)
 
     @asynccontextmanager
     async def lock(self, card_uuid: str) -> AsyncIterator[CallQueue]:

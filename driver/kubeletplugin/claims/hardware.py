@@ -195,7 +195,9 @@ class HardwareExecutor:
         try:
             backend = self._card_executor.backend(device.backend)
             config = decode_config(device, self._configurations)
+            self._card_executor.check_prepare(device.part.card_uuid)
             async with self._card_executor.lock(device.part.card_uuid) as card:
+                self._card_executor.check_prepare(device.part.card_uuid)  # a maintenance had the lock meanwhile
                 own = self._checkpoint.journal(claim.uid, device.share, self._boot_id)
                 job = self._make_job(backend, claim, device, own)
                 try:

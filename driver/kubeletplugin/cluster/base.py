@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from kerf_dra.api.core.v1 import NODES, PODS, Node, ObjectReference, Pod
 from kerf_dra.api.dra.registry import PluginServices
 from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.api.kerf.card_maintenance import CARD_MAINTENANCES, CardMaintenanceObject, MaintenanceWork
 from kerf_dra.api.kerf.discovery_objects import DeviceUser, DiscoveredDeviceObject
 from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
@@ -14,11 +15,11 @@ from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.metadata import OwnerReference
 from kerf_dra.api.model.names import ClaimRef, ObjectRef
 from kerf_dra.api.resource.kinds import GROUP
-from kerf_dra.api.wire import Kind
+from kerf_dra.api.wire import Kind, to_builtins
 from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice
 from kerf_dra.driver.kube.events import EventKind
-from kerf_dra.driver.kube.http.client import Client
-from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from kerf_dra.driver.kube.store import ObjectChange, Store
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
@@ -36,6 +37,16 @@ class StatusDroppedError(PermanentError):
     def __init__(self, claim: ObjectRef) -> None:
         super().__init__(
             f"claim {claim}: the API server drops status.devices: its gate DRAResourceClaimDeviceStatus is off"
+        )
+
+
+class WorkDroppedError(PermanentError):
+    """The API server drops what a node says of a card's maintenance: the definition of the kind is an older one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"CardMaintenance {name}: the API server drops status.work: apply the definitions of this version of Kerf "
+            "(deploy/crds)"
         )
 
 
@@ -184,6 +195,14 @@ class Cluster(Protocol):
         """
         ...
 
+    async def write_maintenance_work(self, name: str, uid: str, work: MaintenanceWork) -> CardMaintenanceObject | None:
+        """Replace ``status.work`` of the CardMaintenance of this name and UID; returns the object then.
+
+        None: it is gone, or another one has its name. Raises ApiError, and WorkDroppedError when the API server has not
+        kept it.
+        """
+        ...
+
     async def run(self, on_target_change: Callable[[], None]) -> None:
         """Publish until cancelled. ``on_target_change`` is called when ``target`` has changed."""
         ...
@@ -228,6 +247,28 @@ async def list_claim(client: Client, kind: Kind[ResourceClaim], claim: ClaimRef)
 async def read_pod(client: Client, ref: ObjectRef) -> Pod | None:
     """Read a pod; None: there is none. Raises ApiError."""
     return await client.find(PODS, ref.name, ref.namespace)
+
+
+async def write_maintenance_work(
+    client: Client, name: str, uid: str, work: MaintenanceWork, *, field_manager: str
+) -> CardMaintenanceObject | None:
+    """Write what a node does with a card in maintenance, as ``Cluster.write_maintenance_work`` says."""
+    fields = dict.fromkeys(work.__struct_encode_fields__) | to_builtins(work)  # null removes what was there before
+    patch = {"metadata": {"uid": uid}, "status": {"work": fields}}
+    try:
+        kept = await client.patch(
+            CARD_MAINTENANCES,
+            name,
+            patch,
+            type=PatchType.MERGE,
+            subresource="status",
+            field_manager=field_manager,
+        )
+    except (NotFoundError, ConflictError):  # conflict: another object has the name, with another UID
+        return None
+    if kept.status.work is None:
+        raise WorkDroppedError(name)
+    return kept
 
 
 def lists_claims(node: Node) -> bool:

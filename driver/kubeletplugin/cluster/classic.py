@@ -15,6 +15,7 @@ import anyio
 from kerf_dra.api.core.v1 import ObjectReference, Pod
 from kerf_dra.api.dra.registry import PluginServices, services_for_kubelet
 from kerf_dra.api.errors import KerfError, TransientError, UnsupportedError
+from kerf_dra.api.kerf.card_maintenance import CardMaintenanceObject, MaintenanceWork
 from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec, inventory_name
 from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
@@ -153,6 +154,10 @@ class ClassicCluster:
         self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
     ) -> AllocatedClaim:
         raise UnsupportedError(f"claim {claim.ref}: its status cannot have {len(devices)} devices")
+
+    async def write_maintenance_work(self, name: str, uid: str, work: MaintenanceWork) -> CardMaintenanceObject | None:
+        del name, uid, work  # no CardMaintenance reaches this cluster's cards
+        return None
 
     async def run(self, on_target_change: Callable[[], None]) -> None:  # noqa: ARG002  (the target never changes)
         """Write the inventory whenever it changes and every RENEW_S; when cancelled, write that no plugin is ready.

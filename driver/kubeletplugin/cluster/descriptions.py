@@ -1,7 +1,8 @@
 """The objects of the cluster that describe hardware of a family, watched for its backends: they get them as documents.
 CardMaintenances of the node are watched likewise.
 
-Only read: what becomes of an object on a node is said by the devices that the node publishes.
+Only read: what becomes of an object on a node is said by the devices that the node publishes, and of a CardMaintenance
+by its status (``maintenance_status``).
 """
 
 import logging
@@ -43,23 +44,31 @@ class DescriptionWatch:
     """A DescriptionSource on the API server. The kinds' definitions may be installed after the plugin."""
 
     def __init__(
-        self, client: Client, kinds: Sequence[Kind[Any]], *, poll_s: float, selectors: Mapping[str, str] = _ALL
+        self,
+        client: Client,
+        kinds: Sequence[Kind[Any]],
+        *,
+        poll_s: float,
+        selectors: Mapping[str, str] = _ALL,
+        with_status: bool = False,
     ) -> None:
         """``poll_s`` is the time in seconds between two tries to read a kind that cannot be read.
 
-        ``selectors`` are label selectors by kind; of a kind without one all objects are read.
+        ``selectors`` are label selectors by kind; of a kind without one all objects are read. ``with_status``: the
+        documents have the object's UID, generation and status, too.
         """
         self._client = client
         self._kinds = kinds
         self._poll_s = poll_s
         self._selectors = selectors
+        self._with_status = with_status
 
     async def list_now(self) -> Sequence[JsonObject] | None:
         found: list[JsonObject] = []
         for kind in self._kinds:
             try:
                 listed = await self._client.list(kind, label_selector=self._selectors.get(kind.kind, ""))
-                found += (_to_document(kind, held) for held in listed.items)
+                found += (self._to_document(kind, held) for held in listed.items)
             except ApiError as error:
                 _log.warning("%s cannot be read, devices are published without them: %s", kind.plural, error)
                 return None
@@ -75,7 +84,7 @@ class DescriptionWatch:
             # Until the first lists are complete, an object that is missing may still come.
             if not all(informer.synced for _, informer in informers):
                 return
-            now = [_to_document(kind, held) for kind, informer in informers for held in informer.store.values()]
+            now = [self._to_document(kind, held) for kind, informer in informers for held in informer.store.values()]
             if told != [now]:
                 told[:] = [now]
                 on_change(now)
@@ -89,6 +98,16 @@ class DescriptionWatch:
             for _, informer in informers:
                 await informer.wait_synced()
             tell(None)
+
+    def _to_document(self, kind: Kind[Any], held: Any) -> JsonObject:  # noqa: ANN401  (an object of the kind)
+        """Return what an administrator has written of an object: the status of others changes with every node."""
+        document = kind.encode(held)
+        metadata: JsonObject = {"name": held.metadata.name}
+        fields = ["apiVersion", "kind", "spec"]
+        if self._with_status:
+            metadata |= {"uid": held.metadata.uid, "generation": held.metadata.generation}
+            fields.append("status")
+        return {**{field: document[field] for field in fields if field in document}, "metadata": metadata}
 
     async def _run(self, kind: Kind[Any], informer: Informer[Any]) -> None:
         await wait_until_readable(self._client, kind, poll_s=self._poll_s)
@@ -109,16 +128,9 @@ def watch_maintenances(client: Client, settings: Settings) -> DescriptionWatch:
     """
     kinds = () if settings.family.is_network_attached else (CARD_MAINTENANCES,)
     selectors = {CARD_MAINTENANCES.kind: f"{NODE_LABEL}={make_node_label(settings.node_name)}"}
-    return DescriptionWatch(client, kinds, poll_s=settings.classes_poll_s, selectors=selectors)
+    return DescriptionWatch(client, kinds, poll_s=settings.classes_poll_s, selectors=selectors, with_status=True)
 
 
 def without_maintenances(client: Client) -> DescriptionWatch:
     """Return the source of a cluster where Kerf's controller allocates: CardMaintenances withhold no card there."""
     return DescriptionWatch(client, (), poll_s=0)
-
-
-def _to_document(kind: Kind[Any], held: Any) -> JsonObject:  # noqa: ANN401  (an object of the kind)
-    """Return what an administrator has written of an object: its status changes with every node that publishes."""
-    document = kind.encode(held)
-    written: JsonObject = {field: document[field] for field in ("apiVersion", "kind", "spec") if field in document}
-    return {**written, "metadata": {"name": held.metadata.name}}

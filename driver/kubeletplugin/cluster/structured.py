@@ -9,6 +9,7 @@ import anyio
 
 from kerf_dra.api.core.v1 import ObjectReference, Pod
 from kerf_dra.api.dra.registry import STRUCTURED_SERVICES, PluginServices
+from kerf_dra.api.kerf.card_maintenance import CardMaintenanceObject, MaintenanceWork
 from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
@@ -34,6 +35,7 @@ from kerf_dra.driver.kubeletplugin.cluster.base import (
     node_reference,
     read_claim,
     read_pod,
+    write_maintenance_work,
 )
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import (
     DescriptionSource,
@@ -217,6 +219,9 @@ class StructuredCluster:
         if not {device_key(entry) for entry in kept.status.devices}.issuperset(map(device_key, devices)):
             raise StatusDroppedError(claim.ref)
         return kept
+
+    async def write_maintenance_work(self, name: str, uid: str, work: MaintenanceWork) -> CardMaintenanceObject | None:
+        return await write_maintenance_work(self._client, name, uid, work, field_manager=self._field_manager)
 
     async def run(self, on_target_change: Callable[[], None]) -> None:
         self._on_target_change = on_target_change

@@ -96,6 +96,8 @@ class NodeState:
         """Notified when they are others than before."""
         self.health_changed = Notifier()
         """Notified when the health of a device in use may have changed."""
+        self.maintenances_changed = Notifier()
+        """Notified when other CardMaintenances are there, or their status is another one."""
 
     @property
     def cards_by_uuid(self) -> Mapping[str, Card]:
@@ -154,6 +156,12 @@ class NodeState:
     def note_maintenances(self, documents: Sequence[JsonObject]) -> None:
         """Note the CardMaintenances that there are now, as manifests."""
         if self.restrictions.maintenances.replace(documents):
+            self._note_change()
+            self.maintenances_changed.notify()
+
+    def note_returned(self, uid: str, generation: int) -> None:
+        """Note that what this generation of a CardMaintenance wants is done: it withholds its card no longer."""
+        if self.restrictions.maintenances.note_returned(uid, generation):
             self._note_change()
 
     def note_early_preparation(self, *, is_active: bool) -> None:

@@ -56,6 +56,9 @@ _log = logging.getLogger(__name__)
 _LONGEST_WAIT_S: Final = 3600.0
 """A wait that never ends is made of waits of this length: ``threading`` has a limit."""
 
+_OFF_THE_BUS: Final = "fallen off the bus"
+"""In the reason of a lost card: it does not answer until the machine boots, as after Xid 79."""
+
 SimulatedCard: TypeAlias = SimulatedGpu | SimulatedFpga
 
 
@@ -124,6 +127,22 @@ class SimulatedBackend:
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         self._card(device.partition.card_uuid).abandon(device, journal, found)
+
+    def find_card_holders(self, card_uuid: str) -> Sequence[str]:
+        return self._faults.read().holders.get(self._card(card_uuid).name, ())
+
+    def reset_card(self, card_uuid: str, journal: Journal) -> str:
+        del journal  # a simulated card has nothing else that a reset would change
+        card = self._find_idle_card(card_uuid)
+        card.reset()
+        self._faults.change(lambda faults: faults.without_health_of(card.name))
+        return f"{card.name} was reset"
+
+    def set_mig_mode(self, card_uuid: str, is_on: bool) -> str:
+        return self._find_idle_card(card_uuid).set_mig_mode(is_on)
+
+    def end_act(self, card_uuid: str, journal: Journal) -> None:
+        del card_uuid, journal
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return container_edits(HANDLES.decode(handle))
@@ -204,6 +223,17 @@ class SimulatedBackend:
             uuid for uuid, card in self._cards.items() if card.file.was_changed_by_others() or card.name in moved
         ]
         return [CardChange(card_uuid=uuid) for uuid in changed]
+
+    def _find_idle_card(self, card_uuid: str) -> SimulatedCard:
+        """Return a card that no process has open. Raises HardwareBusyError, and CardAbsentError for one that does not
+        answer.
+        """
+        card, faults = self._card(card_uuid), self._faults.read()
+        if _OFF_THE_BUS in faults.lost.get(card.name, ""):
+            raise CardAbsentError(f"{card.name} does not answer: {faults.lost[card.name]}")
+        if holders := faults.holders.get(card.name):
+            raise HardwareBusyError(f"{card.name} is open in {', '.join(holders)}")
+        return card
 
     def _refuse_lost(self, card: SimulatedCard) -> None:
         reason = self._faults.read().lost.get(card.name)

@@ -98,6 +98,13 @@ def blank(state: FpgaState, slots: Placement) -> FpgaState:
     return msgspec.structs.replace(state, regions=tuple(one for one in state.regions if one not in inside))
 
 
+def reset(state: FpgaState) -> FpgaState:
+    """Reset the FPGA: its slots are empty. Raises HardwareConflictError when a process uses a slot."""
+    for used in state.in_use:
+        check_unused(state, used, HardwareStep.RESET)
+    return msgspec.structs.replace(state, regions=())
+
+
 def check_unused(state: FpgaState, slots: Placement, step: HardwareStep) -> None:
     """Raise HardwareConflictError when a process outside of Kerf uses one of ``slots``."""
     for used in state.in_use:

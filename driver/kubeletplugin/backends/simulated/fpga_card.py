@@ -14,7 +14,13 @@ from kerf_dra.api.kerf.fpga_objects import MAX_SLOTS
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
 from kerf_dra.driver.families.fpga.descriptions import DescribedShell, ImageReference
 from kerf_dra.driver.families.fpga.shell import Shell
-from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, CardSurvey, FoundPartition, Journal
+from kerf_dra.driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardSurvey,
+    FoundPartition,
+    HardwareRefusedError,
+    Journal,
+)
 from kerf_dra.driver.kubeletplugin.backends.fpga.parameters import find_compute_unit_percent, find_load_limit
 from kerf_dra.driver.kubeletplugin.backends.fpga.slot_loader import (
     LOADS,
@@ -117,6 +123,13 @@ class SimulatedFpga(SlotLoader):
                 placement=region.image,
                 function=region.function if region.is_ready else None,
             )
+
+    def reset(self) -> None:
+        """Reset the card, of which nothing is in use: its slots are empty then."""
+        self._step(HardwareStep.RESET, fpga.reset)
+
+    def set_mig_mode(self, is_on: bool) -> str:
+        raise HardwareRefusedError(f"{self.name} is an FPGA: it has no MIG mode to switch {'on' if is_on else 'off'}")
 
     # What the loader asks for
 

@@ -88,6 +88,25 @@ def set_mig_mode(state: GpuState, is_on: bool) -> GpuState:
     return msgspec.structs.replace(state, mig=is_on)
 
 
+def switch_mig_mode(state: GpuState, is_on: bool) -> GpuState:
+    """Switch MIG mode of a card in maintenance: where that needs a reset, the idle card resets by itself, as Ampere's.
+
+    Raises HardwareRefusedError when it has no MIG, HardwareBusyError while the card or one of its instances is used.
+    """
+    if state.switch is MigSwitch.NOT_CAPABLE:
+        raise HardwareRefusedError(f"{HardwareStep.SET_MIG_MODE}: {state.no_partitions}")
+    if state.mig != is_on and (state.instances or state.in_use):
+        raise HardwareBusyError(f"{HardwareStep.SET_MIG_MODE}: {_IN_USE}")
+    return msgspec.structs.replace(state, mig=is_on)
+
+
+def reset(state: GpuState) -> GpuState:
+    """Reset the card: its instances are gone. Raises HardwareBusyError while it or one of its instances is used."""
+    if state.in_use or any(instance.in_use for instance in state.instances):
+        raise HardwareBusyError(f"{HardwareStep.RESET}: {_IN_USE}")
+    return msgspec.structs.replace(state, instances=())
+
+
 def create_gpu_instance(state: GpuState, model: GpuModel, profile_name: str, placement: Placement) -> GpuState:
     """Create a GPU instance without a compute instance.
 

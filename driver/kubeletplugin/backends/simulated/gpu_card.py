@@ -119,6 +119,18 @@ class SimulatedGpu:
         for one in self.file.read().instances:
             yield Partition(kind=self.kind, card_uuid=self._card.uuid, profile=one.profile, placement=one.placement)
 
+    def reset(self) -> None:
+        """Reset the card, of which nothing is in use."""
+        self._step(HardwareStep.RESET, gpu.reset)
+
+    def set_mig_mode(self, is_on: bool) -> str:
+        """Switch MIG mode of the card, of which nothing is in use; returns what was done."""
+        mode = "on" if is_on else "off"
+        if self.file.read().mig == is_on:
+            return f"MIG mode was {mode} already"
+        self._step(HardwareStep.SET_MIG_MODE, lambda state: gpu.switch_mig_mode(state, is_on))
+        return f"MIG mode is {mode}"
+
     def _make(self, partition: Partition, journal: Journal, found: FoundPartition | None) -> GpuInstance:
         """Make the GPU instance with its compute instance, or complete the one that was ``found``."""
         profile, placement = partition.profile or "", partition.placement

@@ -9,10 +9,12 @@ state directory, written by tests, by ``kerf demo`` or by hand:
     {"faults": [{"step": "fpga-program", "card": "fpga-0", "effect": "error", "times": 1}],
      "degraded": {"gpu-1": "Xid 63: row remapping is due"},
      "lost": {"gpu-0": "Xid 79: the GPU has fallen off the bus"},
-     "absent": ["fpga-1"]}
+     "absent": ["fpga-1"],
+     "holders": {"gpu-2": ["dcgm-exporter (4711)"]}}
 
 A fault that has struck is counted down in the file, and removed after its last time. Hardware is unhealthy
-(``degraded``), lost or not there (``absent``) for as long as the file says so.
+(``degraded``), lost or not there (``absent``) for as long as the file says so, or until a reset of the card; one that
+has fallen off the bus cannot be reset.
 """
 
 import math
@@ -50,6 +52,8 @@ class HardwareStep(StrEnum):
     CREATE_COMPUTE_INSTANCE = "nvmlGpuInstanceCreateComputeInstance"
     DESTROY_COMPUTE_INSTANCE = "nvmlComputeInstanceDestroy"
     DESTROY_GPU_INSTANCE = "nvmlGpuInstanceDestroy"
+    RESET = "reset"
+    """Resets the card, GPU or FPGA (``nvidia-smi --gpu-reset``)."""
     LOAD_LAYOUT = "fpga-load-layout"
     """Loads another layout of the shell into the card, which empties it."""
     CHECK = "fpga-check"
@@ -116,6 +120,8 @@ class HardwareFaults(Strict):
 
     absent: tuple[str, ...] = ()
     """The names of cards that are not there."""
+    holders: dict[str, tuple[str, ...]] = {}
+    """The processes outside of Kerf that have a card open, by the card's name: while there are any, it is not reset."""
 
     @property
     def unhealthy(self) -> Mapping[str, UnhealthyState]:
@@ -134,6 +140,14 @@ class HardwareFaults(Strict):
                     self, faults=self.faults[:number] + left + self.faults[number + 1 :]
                 )
         return None, self
+
+    def without_health_of(self, card: str) -> "HardwareFaults":
+        """Return the document without what it says of the health of a card and its partitions: a reset ends that."""
+        degraded, lost = (
+            {name: reason for name, reason in known.items() if name != card and not name.startswith(f"{card}-")}
+            for known in (self.degraded, self.lost)
+        )
+        return msgspec.structs.replace(self, degraded=degraded, lost=lost)
 
     @staticmethod
     def _counted_down(fault: HardwareFault) -> tuple[HardwareFault, ...]:

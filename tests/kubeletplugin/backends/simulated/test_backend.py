@@ -502,5 +502,5 @@ def test_an_ill_card_does_what_it_is_told(machine: Machine, gpu: Card) -> None:
 
 
 def test_every_step_has_a_place_in_one_of_the_sequences() -> None:
-    others = {HardwareStep.LOAD_LAYOUT, HardwareStep.KEEP, HardwareStep.BLANK}
+    others = {HardwareStep.LOAD_LAYOUT, HardwareStep.KEEP, HardwareStep.BLANK, HardwareStep.RESET}
     assert {*GPU_MAKING, *GPU_TAKING_BACK, *FPGA_MAKING, *others} == set(HardwareStep)
