@@ -442,7 +442,6 @@ class NodePlugin:
             settings=self._settings,
             work_file=WorkFile(self._settings.state / FILE_NAME),
             events=NodeReporter(self._cluster),
-            now=self._now,
             hooks=None if hooks is None else HookFolder(path=hooks),
         )
 

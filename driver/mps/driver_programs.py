@@ -30,7 +30,15 @@ _LONGEST: Final = 300
 
 
 class ProgramFailedError(TransientError):
-    """A program of the driver is not there, fails, or takes too long; the message has what it said."""
+    """A program of the driver is not there, fails, or takes too long; the message has what it said.
+
+    ``exit_code`` is None where it has not ended by itself; ``is_late``: it was killed at its time limit.
+    """
+
+    def __init__(self, message: str, *, exit_code: int | None = None, is_late: bool = False) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.is_late = is_late
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class DriverProgram:
         try:
             code, output, errors = self._run([*self._command(), *arguments], commands, timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise ProgramFailedError(f"{subject}: no end after {timeout_s:g} s") from error
+            raise ProgramFailedError(f"{subject}: no end after {timeout_s:g} s", is_late=True) from error
         except OSError as error:
             raise ProgramFailedError(f"{subject}: {error.strerror}") from error
         if max(len(output), len(errors)) > _MAX_OUTPUT:
@@ -63,7 +71,7 @@ class DriverProgram:
         printed = output.decode(errors="replace")
         if code:
             said = to_one_line(printed + errors.decode(errors="replace"))
-            raise ProgramFailedError(f"{subject}: exit code {code}: {said:.{_LONGEST}}")
+            raise ProgramFailedError(f"{subject}: exit code {code}: {said:.{_LONGEST}}", exit_code=code)
         return printed
 
     def _run(self, command: list[str], commands: str, timeout_s: float) -> tuple[int, bytes, bytes]:

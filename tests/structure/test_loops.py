@@ -16,6 +16,7 @@ IDLE: Final = "tests/flows/test_idle_hours.py"
 NODES: Final = "tests/flows/test_idle_nodes.py"
 DISCOVERY: Final = "tests/kubeletplugin/discovery_handlers/test_service.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
+MAINTENANCE: Final = "tests/kubeletplugin/maintenance/test_worker.py"
 NODE_WATCH: Final = "tests/kubeletplugin/cluster/test_node_watch.py"
 SAMPLER: Final = "tests/kubeletplugin/usage/test_sampler.py"
 DRIVEN: Final = {
@@ -59,6 +60,8 @@ DRIVEN: Final = {
     "driver/kubeletplugin/discovery_handlers/service.py: DeviceDiscovery._search_until_cancelled": DISCOVERY,
     "driver/kubeletplugin/deviceplugin/reservation_keeper.py: ReservationKeeper.run": NODES,
     "driver/kubeletplugin/grpc/device_plugin.py: DevicePluginServer.run": NODES,
+    "driver/kubeletplugin/maintenance/worker.py: MaintenanceWorker.run": MAINTENANCE,
+    "driver/kubeletplugin/maintenance/worker.py: MaintenanceWorker._wait_healthy": MAINTENANCE,
     "driver/kubeletplugin/grpc/registration.py: Registrar.run": IDLE,
     "driver/kubeletplugin/grpc/registration.py: Registrar._wait_until_stale": IDLE,
     "driver/kubeletplugin/handover.py: ActiveInstanceProxy._wait_for_plugin": HANDOVER,

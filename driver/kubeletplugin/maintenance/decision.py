@@ -28,7 +28,7 @@ class NextStep(StrEnum):
     VERIFY = "verify"
     """The act has ended, or the process that did it: verify the card."""
     GIVE_UP = "give up"
-    """A hook was interrupted: what it has done is not known."""
+    """A hook was interrupted, or the record of an act is lost: what was done is not known."""
     REPORT = "report"
     """It is done or has failed, and the status does not say so yet."""
 
@@ -36,8 +36,8 @@ class NextStep(StrEnum):
 def decide_next(held: NamedCard, record: WorkRecord | None) -> NextStep:
     """Return what is next; ``record`` is that of this generation of ``held``, None: there is none.
 
-    An act of which the status says that it runs, and no record does, was begun by a process whose file is lost: the
-    card is verified. An act that may have begun never begins again.
+    An act that may have begun never begins again: not one of which the status says that it runs, while its record is
+    lost, either.
     """
     if held.then == "None":
         return NextStep.NOTHING
@@ -46,7 +46,7 @@ def decide_next(held: NamedCard, record: WorkRecord | None) -> NextStep:
         if work is not None and work.state in ("Done", "Failed"):
             return NextStep.NOTHING
         if work is not None and work.state in ("Acting", "Verifying"):
-            return NextStep.GIVE_UP if held.then == "Hook" else NextStep.VERIFY
+            return NextStep.GIVE_UP
         return NextStep.BEGIN if is_free(held) else NextStep.NOTHING
     if record.stage == "Planned":
         return NextStep.BEGIN if is_free(held) else NextStep.NOTHING

@@ -6,7 +6,7 @@ the last condition was checked until the card is verified or given up.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -73,10 +73,9 @@ _STATES: Final[Mapping[WorkStage, WorkState]] = MappingProxyType(
 _MAX_MESSAGE: Final = 1024
 """The most characters of a message in a status: as those of the reclaimer."""
 _WITHOUT_BACKEND: Final = "use a hook of the node (then: Hook), or then: None and do it by the vendor's tool"
-_INTERRUPTED: Final = "the plugin was ended while the hook ran, and does not run it again: see what it has done"
-_AFTER_FAILURE: Final = (
-    "the card stays withheld: look at it, then end the maintenance (kerf undrain), and begin another"
-)
+_INTERRUPTED: Final = "the plugin was ended in the middle, and does not begin again: see what was done"
+_VERIFIED: Final = "the plugin was ended in the middle, and has verified the card"
+_AFTER_FAILURE: Final = "the card stays withheld: look at it, then end this maintenance (kerf undrain)"
 
 
 class _Target(NamedTuple):
@@ -103,23 +102,23 @@ class MaintenanceWorker:
         settings: Settings,
         work_file: WorkFile,
         events: NodeEvents,
-        now: Callable[[], float],
         hooks: HookFolder | None = None,
     ) -> None:
-        """``hooks`` is the folder of hooks; None: the node has none. ``now`` returns Unix time in seconds."""
+        """``hooks`` is the folder of hooks; None: the node has none."""
         self._cluster = cluster
         self._executor = card_executor
         self._state = state
         self._settings = settings
         self._file = work_file
         self._events = events
-        self._now = now
         self._hooks = hooks
         self._maintenances = state.restrictions.maintenances
         self._writes = LimitedCalls(1, start=card_executor.start)
         self._running: set[tuple[str, int]] = set()
         self._reported: dict[tuple[str, int], MaintenanceWork] = {}
         """What the status of each was given last."""
+        self._again_at: dict[tuple[str, int], float] = {}
+        """When those that wait are tried again, in the event loop's time."""
         self._problems = ProblemLog(_log)
 
     def resume(self) -> None:
@@ -130,9 +129,8 @@ class MaintenanceWorker:
             self._problems.note("file", self._file.problem)
         for record in self._file.records.values():
             if record.stage in ("Begun", "Ended"):
-                self._executor.refuse_prepares(
-                    record.card_uuid, f"card {record.card_uuid} is verified after {record.act}"
-                )
+                reason = f"card {record.card_uuid} is in maintenance, and is verified after {record.act}"
+                self._executor.refuse_prepares(record.card_uuid, reason)
             elif record.stage == "Done":
                 self._maintenances.note_returned(*record.key)
 
@@ -148,17 +146,18 @@ class MaintenanceWorker:
                     await change.wait()
 
     def _begin_all(self, group: TaskGroup) -> bool:
-        """Begin a task for each CardMaintenance that has something to do; returns whether there are any."""
-        due = [
+        """Begin a task for each CardMaintenance that has something to do now; returns whether any has later."""
+        waiting = [
             held
             for held in self._maintenances.named
             if held.key not in self._running
             and decide_next(held, self._file.records.get(held.key)) is not NextStep.NOTHING
         ]
-        for held in due:
-            self._running.add(held.key)
-            group.start_soon(self._advance, held)
-        return bool(due)
+        for held in waiting:
+            if anyio.current_time() >= self._again_at.get(held.key, 0.0):
+                self._running.add(held.key)
+                group.start_soon(self._advance, held)
+        return bool(waiting)
 
     async def _forget_others(self) -> None:
         """Forget what was done for CardMaintenances that are gone: their cards get claims again."""
@@ -175,6 +174,7 @@ class MaintenanceWorker:
         for record in gone:
             self._executor.allow_prepares(record.card_uuid)
         self._reported = {key: work for key, work in self._reported.items() if key[0] in there}
+        self._again_at = {key: at for key, at in self._again_at.items() if key[0] in there}
         self._problems.keep({"file", *(held.maintenance for held in self._maintenances.named)})
 
     async def _advance(self, held: NamedCard) -> None:
@@ -182,6 +182,7 @@ class MaintenanceWorker:
             await self._take_step(held)
             self._problems.clear(held.maintenance)
         except KerfError as error:
+            self._again_at[held.key] = anyio.current_time() + self._settings.maintenance_retry_s
             self._problems.note(held.maintenance, f"CardMaintenance {held.maintenance}: {error}")
         finally:
             self._running.discard(held.key)
@@ -230,7 +231,7 @@ class MaintenanceWorker:
             reason = f"backend {target.backend_name} cannot do {held.then}: {_WITHOUT_BACKEND}"
             await self._end(held, self._new_record(target, "Planned"), "Failed", reason)
             return None
-        record = self._new_record(target, "Planned")
+        record = self._file.records.get(held.key) or self._new_record(target, "Planned")
         reason = f"{target} is in maintenance, and its node does {held.then}: CardMaintenance {held.maintenance}"
         self._executor.refuse_prepares(card.uuid, reason)
         try:
@@ -241,7 +242,7 @@ class MaintenanceWorker:
         except (HardwareBusyError, HookUnavailableError, CardAbsentError) as error:
             if (known := self._file.records.get(held.key)) is not None:
                 await self._write(replace(known, stage="Planned", started_at=""))  # nothing was done
-            await self._wait(held, _describe_wait(error))
+            await self._wait(held, _describe(error))
             return None
         finally:
             kept = self._file.records.get(held.key)
@@ -276,7 +277,8 @@ class MaintenanceWorker:
     async def _act(self, target: _Target, record: WorkRecord, queue: CallQueue) -> WorkRecord | None:
         """Do what is wanted, once; returns the record if the card is to be verified."""
         held = target.held
-        record = replace(record, started_at=format_unix_time(self._now()))
+        await self._write(record)  # if the process is killed now, the act has not begun
+        record = replace(record, started_at=format_unix_time(self._executor.now()))
         shown = await self._report(held, _to_work(replace(record, stage="Begun")))
         if shown is None or shown.is_terminating or shown.metadata.generation != held.generation:
             return None  # it was ended or changed meanwhile
@@ -302,8 +304,8 @@ class MaintenanceWorker:
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other cards go on)
             with suppress(KerfError):  # the first error is the one to be reported
                 await self._end_act(target, queue)
-            reason = str(error) if isinstance(error, KerfError) else repr(error)
-            await self._end(held, self._file.records[held.key], "Failed", f"{held.then}: {reason}")
+            reason = f"{held.then}: {_describe(error)}"
+            await self._end(held, self._file.records[held.key], "Failed", reason)
             return None
         _log.info("%s: %s", target, message)
         record = replace(self._file.records[held.key], stage="Ended", message=message)
@@ -323,7 +325,7 @@ class MaintenanceWorker:
             "KERF_CARD_PCI_ADDRESS": card.pci_bus_id,
         }
         limit_s = HOOK_LIMIT_S + _HOOK_GRACE_S
-        queue = CallQueue("hook", limit_s, start=self._executor.start, now=self._now, on_change=_ignore)
+        queue = CallQueue("hook", limit_s, start=self._executor.start, now=self._executor.now, on_change=_ignore)
         result = await queue.call(target.held.hook, hooks.run, target.held.hook, variables)
         message = f"hook {target.held.hook} {result.describe()}"
         _log.info("%s: %s", target, message)
@@ -343,8 +345,9 @@ class MaintenanceWorker:
     async def _verify(self, target: _Target, record: WorkRecord) -> None:
         """Verify the card until it is well, at most so many times. Raises WorkFileError."""
         held = target.held
-        record = replace(record, stage="Ended")
-        await self._write(record)
+        if record.stage == "Begun":
+            record = replace(record, stage="Ended", message=_VERIFIED)
+            await self._write(record)
         while record.stage == "Ended":
             await self._try_report(held, _to_work(record))
             problem = await self._find_problem(target)
@@ -376,7 +379,7 @@ class MaintenanceWorker:
                     return problem
                 await self._test_partition(target, survey, queue)
         except Exception as error:  # noqa: BLE001  (as above)
-            return str(error) if isinstance(error, KerfError) else repr(error)
+            return _describe(error)
         return await self._wait_healthy(target.card)
 
     async def _test_partition(self, target: _Target, survey: CardSurvey, queue: CallQueue) -> None:
@@ -426,11 +429,12 @@ class MaintenanceWorker:
         )
 
     async def _write(self, record: WorkRecord) -> None:
-        await self._writes.run(self._file.put, record)
+        if self._file.records.get(record.key) != record:
+            await self._writes.run(self._file.put, record)
 
     async def _end(self, held: NamedCard, record: WorkRecord, stage: WorkStage, message: str) -> WorkRecord:
         """Record and report that it is Done or has Failed. Raises WorkFileError."""
-        ended = replace(record, stage=stage, message=message, finished_at=format_unix_time(self._now()))
+        ended = replace(record, stage=stage, message=message, finished_at=format_unix_time(self._executor.now()))
         await self._write(ended)
         self._executor.allow_prepares(record.card_uuid)
         _ACTS.labels(self._settings.driver_name, record.act, stage.lower()).inc()
@@ -444,7 +448,8 @@ class MaintenanceWorker:
         return ended
 
     async def _wait(self, held: NamedCard, reason: str) -> None:
-        """Report why nothing was done yet. Raises ApiError."""
+        """Report why nothing was done yet, and have it tried again later. Raises ApiError."""
+        self._again_at[held.key] = anyio.current_time() + self._settings.maintenance_retry_s
         work = MaintenanceWork(state="Waiting", message=reason[:_MAX_MESSAGE], observed_generation=held.generation)
         if self._reported.get(held.key) != work:
             _log.info("CardMaintenance %s: nothing is done with the card yet: %s", held.maintenance, reason)
@@ -510,10 +515,10 @@ def _to_work(record: WorkRecord) -> MaintenanceWork:
     )
 
 
-def _describe_wait(error: KerfError) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, CardAbsentError):
         return f"{error}; nothing is done with a card that does not answer: boot the node, or replace the card"
-    return str(error)
+    return str(error) if isinstance(error, KerfError) else repr(error)
 
 
 def _ignore() -> None:

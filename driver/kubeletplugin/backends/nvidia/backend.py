@@ -5,9 +5,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from msgspec import structs
 
@@ -38,6 +40,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.nvidia.card import NvidiaCard
 from kerf_dra.driver.kubeletplugin.backends.nvidia.card_sample import sample_card
+from kerf_dra.driver.kubeletplugin.backends.nvidia.card_reset import CardReset, list_holders
 from kerf_dra.driver.kubeletplugin.backends.nvidia.cdi_hook import (
     HOOK_NAME,
     CdiHookMissingError,
@@ -56,13 +59,18 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import (
 from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import HANDLES, NvidiaHandle, build_edits
 from kerf_dra.driver.kubeletplugin.backends.nvidia.health import EventWatcher
 from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.exclusive_use import ExclusiveUse
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading
 from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DaemonHealth, DeviceSharing, find_limits
 from kerf_dra.driver.kubeletplugin.backends.nvidia.system_files import NVIDIA_GPUS, SystemFiles
 from kerf_dra.driver.kubeletplugin.backends.pci_devices import list_unlisted_cards
 from kerf_dra.driver.mps.documents import SHARED_MEMORY, DaemonFolder
+from kerf_dra.driver.mps.driver_programs import DriverProgram
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.partitions.slice_limits import MAX_VALUE
+
+ParametersT = ParamSpec("ParametersT")
+ResultT = TypeVar("ResultT")
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +92,19 @@ class _Hook(NamedTuple):
     """Empty: it is missing, or a stand-in does without."""
     missing: str
     """The reason why no container can use CUDA; empty: none, the hook is there, or a stand-in does without."""
+
+
+def _shares_nvml(
+    method: "Callable[Concatenate[NvidiaBackend, ParametersT], ResultT]",
+) -> "Callable[Concatenate[NvidiaBackend, ParametersT], ResultT]":
+    """Have a method wait while NVML is closed for a reset."""
+
+    @wraps(method)
+    def call(backend: "NvidiaBackend", /, *arguments: ParametersT.args, **options: ParametersT.kwargs) -> ResultT:
+        with backend.nvml_use.shared():
+            return method(backend, *arguments, **options)
+
+    return call
 
 
 class NvidiaBackend:
@@ -124,6 +145,7 @@ class NvidiaBackend:
         self._warned: set[str] = set()
         self._undescribed: dict[str, str] = {}
         """Why cards that are there could not be described at the latest discovery, by UUID: logged when it begins."""
+        self.nvml_use: Final = ExclusiveUse()
         self._hook_lock = threading.Lock()
         self._hook = _Hook(path="", missing="")
         self._bring_hook = install_cdi_hook
@@ -150,6 +172,7 @@ class NvidiaBackend:
             self._watcher.close()
         self._library.close()
 
+    @_shares_nvml
     def discover(self) -> Sequence[Card]:
         found: list[Card] = []
         undescribed: dict[str, str] = {}
@@ -170,11 +193,13 @@ class NvidiaBackend:
     def list_unlisted(self, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
         return list_unlisted_cards(self._system.root, NVIDIA_GPUS, [card.pci_bus_id for card in cards])
 
+    @_shares_nvml
     def survey(self, card_uuid: str) -> CardSurvey:
         found = self._card(card_uuid).survey()
         missing = self._install_hook().missing
         return replace(found, no_whole=missing, no_partitions=missing, no_static=missing) if missing else found
 
+    @_shares_nvml
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> Handle:
@@ -219,6 +244,7 @@ class NvidiaBackend:
             pinned_memory_mib=limits.pinned_memory_mib,
         )
 
+    @_shares_nvml
     def unprepare(self, handle: Handle) -> None:
         known = HANDLES.decode(handle)
         card = self._card(known.card)
@@ -237,18 +263,21 @@ class NvidiaBackend:
         if self._watcher is not None and partition is not None:
             self._watcher.note_released(partition)
 
+    @_shares_nvml
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         card = self._card(device.partition.card_uuid)
         for folder in self._list_shared_folders(device, journal, found):
             self._sharing.take_back(card.uuid, folder)
         card.abandon(device.partition, found)
 
+    @_shares_nvml
     def renumber(self, handle: Handle) -> Handle:
         known = HANDLES.decode(handle)
         card = self._card(known.card)
         now = card.renumber(known)
         return HANDLES.encode(now if known.gpu is None else self._add_nodes(now, card.reading.pci_address))
 
+    @_shares_nvml
     def restore(self, handle: Handle) -> bool:
         """Request the device's daemon of MPS again where the request, or the record of it, is gone."""
         known = HANDLES.decode(handle)
@@ -273,9 +302,51 @@ class NvidiaBackend:
             folders.add(DaemonFolder(Path(path)))
         yield from (folder for folder in folders if folder is not None)
 
+    @_shares_nvml
     def sample(self, card_uuid: str, handles: Sequence[Handle]) -> CardSample:
         known, sees_processes = [HANDLES.decode(handle) for handle in handles], self._system.sees_processes()
         return sample_card(self._library, card_uuid, known, self._now(), sees_processes=sees_processes)
+
+    @_shares_nvml
+    def find_card_holders(self, card_uuid: str) -> Sequence[str]:
+        return list_holders(self._system, self._library.read_minor(self._card(card_uuid).uuid))
+
+    def reset_card(self, card_uuid: str, journal: Journal) -> str:
+        with self._taken_for(card_uuid, "reset") as watcher, self._library.closed():
+            said = self._reset_of(card_uuid).run(journal)
+            watcher.note_reset(card_uuid)
+        return said
+
+    def set_mig_mode(self, card_uuid: str, is_on: bool) -> str:
+        mode = "on" if is_on else "off"
+        with self._taken_for(card_uuid, f"MIG mode {mode}"):
+            now = self._library.read_mig_mode(card_uuid)
+            if now is None:
+                raise HardwareRefusedError(f"card {card_uuid} has no MIG")
+            if (now.is_on, now.is_on_later) == (is_on, is_on):
+                return f"MIG mode was {mode} already"
+            self._library.set_mig_mode(card_uuid, is_on)
+        return f"MIG mode is {mode}"
+
+    def end_act(self, card_uuid: str, journal: Journal) -> None:
+        self._reset_of(card_uuid).restore(journal)
+
+    @contextmanager
+    def _taken_for(self, card_uuid: str, act: str) -> Iterator[EventWatcher]:
+        """Have NVML alone, and no process but this one with the card open, as far as it can be seen.
+
+        Raises HardwareBusyError, which names the processes, and CardAbsentError.
+        """
+        watcher = self._watcher
+        if watcher is None:
+            raise CardAbsentError("NVML is not open")
+        if holders := self.find_card_holders(card_uuid):
+            raise HardwareBusyError(f"card {card_uuid} is held open by {', '.join(holders)}")
+        with watcher.paused(), self.nvml_use.exclusive(f"{act} of card {card_uuid}"):
+            yield watcher
+
+    def _reset_of(self, card_uuid: str) -> CardReset:
+        return CardReset(card_uuid=card_uuid, program=DriverProgram(Path(self._config.driver_root), "nvidia-smi"))
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return build_edits(HANDLES.decode(handle))

@@ -129,7 +129,7 @@ class SimulatedBackend:
         self._card(device.partition.card_uuid).abandon(device, journal, found)
 
     def find_card_holders(self, card_uuid: str) -> Sequence[str]:
-        return self._faults.read().holders.get(self._card(card_uuid).name, ())
+        return self._faults.read().holders.get(self._find_answering_card(card_uuid).name, ())
 
     def reset_card(self, card_uuid: str, journal: Journal) -> str:
         del journal  # a simulated card has nothing else that a reset would change
@@ -225,14 +225,16 @@ class SimulatedBackend:
         return [CardChange(card_uuid=uuid) for uuid in changed]
 
     def _find_idle_card(self, card_uuid: str) -> SimulatedCard:
-        """Return a card that no process has open. Raises HardwareBusyError, and CardAbsentError for one that does not
-        answer.
-        """
-        card, faults = self._card(card_uuid), self._faults.read()
-        if _OFF_THE_BUS in faults.lost.get(card.name, ""):
-            raise CardAbsentError(f"{card.name} does not answer: {faults.lost[card.name]}")
-        if holders := faults.holders.get(card.name):
+        """Return a card that no process has open. Raises HardwareBusyError and CardAbsentError."""
+        card = self._find_answering_card(card_uuid)
+        if holders := self._faults.read().holders.get(card.name):
             raise HardwareBusyError(f"{card.name} is open in {', '.join(holders)}")
+        return card
+
+    def _find_answering_card(self, card_uuid: str) -> SimulatedCard:
+        card, lost = self._card(card_uuid), self._faults.read().lost
+        if _OFF_THE_BUS in lost.get(card.name, ""):
+            raise CardAbsentError(f"{card.name} does not answer: {lost[card.name]}")
         return card
 
     def _refuse_lost(self, card: SimulatedCard) -> None:

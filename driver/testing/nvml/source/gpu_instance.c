@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "handles.h"
+#include "openers.h"
 #include "processes.h"
 #include "reset.h"
 
@@ -31,6 +32,16 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current,
     LEAVE(NVML_SUCCESS);
 }
 
+/* A card that resets by itself for another mode does not while another process has it open (DCGM, an exporter). */
+static int is_reset_refused(const struct card *card) {
+    if (card->mig_switch != NEEDS_RESET)
+        return 0;
+    close_card(card);
+    int is_refused = is_open_elsewhere(card);
+    open_card(card);
+    return is_refused;
+}
+
 /* The call succeeds when the mode is pending; `activation` says whether it is current, too. With instances on the card
  * it fails, and nothing is pending. */
 EXPORT nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned mode, nvmlReturn_t *activation) {
@@ -49,7 +60,7 @@ EXPORT nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned mode, nvm
     card->mig_pending = mode;
     if (mode == card->mig_current) {
         *activation = NVML_SUCCESS;
-    } else if (has_process(card, NO_INSTANCE, NO_INSTANCE)) {
+    } else if (has_process(card, NO_INSTANCE, NO_INSTANCE) || is_reset_refused(card)) {
         *activation = NVML_ERROR_IN_USE;
     } else if (card->mig_switch == NEEDS_RESET && card->is_passthrough) {
         *activation = NVML_ERROR_RESET_REQUIRED;

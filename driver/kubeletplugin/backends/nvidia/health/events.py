@@ -2,13 +2,15 @@
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
+    HardwareBusyError,
     HealthChange,
     HealthState,
     OutdatedProcessError,
@@ -72,6 +74,8 @@ class EventWatcher:
         self._now = now
         self._closed = threading.Event()
         self._waiting = threading.Lock()
+        self._in_nvml = threading.Lock()
+        """Held by whoever calls NVML for the watch, or keeps it from that."""
         self._events: EventSet | None = None
         self._generation = library.generation
         self._health: dict[str, CardHealth] = {}
@@ -91,6 +95,27 @@ class EventWatcher:
         else:
             _log.warning("NVML does not end a wait for events")
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Watch no card while the block runs, and hold no events: NVML may be closed meanwhile and opened again.
+
+        Raises HardwareBusyError when a wait does not end.
+        """
+        if not self._in_nvml.acquire(timeout=_CLOSE_S):
+            raise HardwareBusyError("NVML does not end a wait for events")
+        try:
+            self._release_events()
+            yield
+        finally:
+            self._generation = self._library.generation  # not the driver was loaded anew, but NVML opened again
+            self._in_nvml.release()
+
+    def note_reset(self, card_uuid: str) -> None:
+        """Forget the Xids of a card that was reset. To be called while the watch is paused."""
+        if card_uuid in self._health:
+            self._health[card_uuid] = CardHealth()
+        self._changed.add(card_uuid)
+
     def note_held(self, partition: Partition, reason: str) -> None:
         """Report a partition that cannot be released as unhealthy, until ``note_released``: it cannot be had."""
         self._held[partition] = reason
@@ -102,16 +127,20 @@ class EventWatcher:
     def wait(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
         """Wait at most so many seconds for changes; the first call returns at once. Raises OutdatedProcessError."""
         with self._waiting:
-            if self._closed.is_set():
+            if self._closed.is_set() or not self._in_nvml.acquire(timeout=max(0.0, timeout_s)):
                 return ()
-            self._read_cards()
+            with _released(self._in_nvml):
+                self._read_cards()
             left_s, unread_s = timeout_s if self._has_reported else 0.0, 0.0
             while not (changes := self._take_changes()) and left_s > 0 and not self._closed.is_set():
                 slice_s = min(left_s, _SLICE_S)
                 left_s, unread_s = left_s - slice_s, unread_s + slice_s
-                if self._take_events(slice_s) or unread_s >= _READ_EVERY_S:
-                    self._read_cards()
-                    unread_s = 0.0
+                if not self._in_nvml.acquire(timeout=slice_s):
+                    continue
+                with _released(self._in_nvml):
+                    if self._take_events(slice_s) or unread_s >= _READ_EVERY_S:
+                        self._read_cards()
+                        unread_s = 0.0
             self._has_reported = True
             return changes
 
@@ -235,6 +264,15 @@ class EventWatcher:
         _log.warning("card %s%s: Xid %d", card_uuid, f" {partition.placement}" if partition else "", event.xid)
         health = self._health.get(card_uuid, CardHealth())
         self._health[card_uuid] = add_xid(health, event.xid, partition, self._now())
+
+
+@contextmanager
+def _released(lock: threading.Lock) -> Iterator[None]:
+    """Release a lock that is held at the end of the block."""
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _to_change(card_uuid: str, partition: Partition | None, state: UnhealthyState | None) -> HealthChange:

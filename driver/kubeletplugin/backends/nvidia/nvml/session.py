@@ -10,8 +10,8 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,6 +95,18 @@ class NvmlSession:
         with self._lock:
             self._is_wanted = False
             self._shut_down()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Close NVML in this process while the block runs, so that it has no card open. No other thread may call it."""
+        with self._lock:
+            self._shut_down()
+        try:
+            yield
+        finally:
+            with self._lock, suppress(KerfError):  # the next call says what is wrong
+                if self._is_wanted and self._nvml is None:
+                    self._nvml = self._initialize()
 
     @property
     def driver_release(self) -> int:
