@@ -108,7 +108,7 @@ class RequestedResources(Value):
 
 
 class CardMaintenanceState(Value):
-    """A CardMaintenance, without its status."""
+    """A CardMaintenance, with the phase of its status."""
 
     name: str
     node: str
@@ -117,6 +117,10 @@ class CardMaintenanceState(Value):
     reason: str = ""
     since: str = ""
     """The time of its creation in RFC 3339."""
+    phase: str = ""
+    """Its phase; empty: `kerf controller --reclaim` has written none."""
+    then: str = "None"
+    """What its node does with the free card."""
 
 
 class PluginPodState(Value):

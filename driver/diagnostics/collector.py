@@ -261,11 +261,19 @@ class _Reader:
 
 def _summarize_maintenance(held: CardMaintenanceObject) -> CardMaintenanceState:
     """Return what a report says of a maintenance; what an invalid one has in place of a text is left out."""
-    node, card, reason = (
-        value if isinstance(value := held.spec.get(field), str) else "" for field in ("nodeName", "card", "reason")
+    node, card, reason, then = (
+        value if isinstance(value := held.spec.get(field), str) else ""
+        for field in ("nodeName", "card", "reason", "then")
     )
-    since = held.metadata.creation_timestamp or ""
-    return CardMaintenanceState(name=held.metadata.name, node=node, card=card, reason=reason, since=since)
+    return CardMaintenanceState(
+        name=held.metadata.name,
+        node=node,
+        card=card,
+        reason=reason,
+        since=held.metadata.creation_timestamp or "",
+        phase=held.status.phase or "",
+        then=then or "None",
+    )
 
 
 def _uses_devices(pod: Pod) -> bool:

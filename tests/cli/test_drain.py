@@ -203,6 +203,73 @@ async def test_wait_ends_with_the_phase_or_with_its_time(
     assert (f"{phase}, held by 0" if phase else "has written no status yet") in found["text"][2]
 
 
+@pytest.mark.parametrize(
+    ("then", "spec"),
+    [
+        ("reset", {"then": "Reset"}),
+        ("mig-on", {"then": "MigOn"}),
+        ("mig-off", {"then": "MigOff"}),
+        ("hook=swap-fan", {"then": "Hook", "hook": "swap-fan"}),
+        ("none", {"then": "None"}),
+    ],
+)
+async def test_then_says_what_is_done_with_the_free_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], then: str, spec: JsonObject
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        await publish(place, build_state())
+        code, out, _ = await place.run("drain", "node-1/gpu-0", f"--then={then}")
+        held = await place.list_maintenances()
+        again = await place.run("drain", "node-1/gpu-0", f"--then={then}")
+        other = await place.run("drain", "node-1/gpu-0", "--then=hook=other")
+        await place.report(NAME, "Returned", "it was reset")
+        returned = await place.run("drain", "node-1/gpu-0")
+    assert (code, again[0]) == (0, 0)
+    assert held[NAME].spec == {"nodeName": "node-1", "card": UUID, **spec}
+    assert ("verifies the card and gives it back" in " ".join(out.split())) is (then != "none")
+    assert other[0] == returned[0] == 2
+    assert f"is in maintenance by CardMaintenance {NAME}, then: {spec['then']}: end it first" in other[2]
+    assert f"CardMaintenance {NAME} has returned the card: end it (kerf undrain)" in returned[2]
+
+
+@pytest.mark.parametrize("then", ["reboot", "hook", "reset=now", ""])
+async def test_what_else_is_to_be_done_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], then: str
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        code, _, err = await place.run("drain", "node-1/gpu-0", f"--then={then}")
+    assert code == 2
+    assert f"{then!r} is none of none, reset, mig-on, mig-off, hook=NAME" in err
+
+
+@pytest.mark.parametrize(
+    ("phases", "code", "said"),
+    [
+        (("Acting", "Returned"), 0, "Returned: it is Returned"),
+        (("Acting", "Stuck"), 1, "Stuck: it is Stuck"),
+        (("Free",), 1, "not back after 1.5 s, Free: it is Free"),
+    ],
+)
+async def test_with_then_wait_ends_when_the_card_is_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], phases: tuple[str, ...], code: int, said: str
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        await publish(place, build_state())
+        found: dict[str, Any] = {}
+
+        async def drain() -> None:
+            found["text"] = await place.run("drain", "node-1/gpu-0", "--wait", "--timeout=1.5", "--then=reset")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(drain)
+            while NAME not in await place.list_maintenances():  # noqa: ASYNC110  (another thread's doing)
+                await anyio.sleep(0.01)
+            for phase in phases:
+                await place.report(NAME, phase, f"it is {phase}")
+    assert found["text"][0] == code
+    assert said in found["text"][1]
+
+
 async def test_undrain_deletes_the_maintenances_of_the_card_and_of_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,7 +343,10 @@ async def test_where_the_controller_allocates_cards_cannot_be_drained(
         ({"nodeName": "node-1", "card": ""}, "spec.card"),
         ({"nodeName": "node-1", "card": "../x"}, "spec.card"),
         ({"nodeName": "Node 1", "card": UUID}, "spec.nodeName"),
-        ({"nodeName": "node-1", "card": UUID, "then": "Reset"}, "spec.then"),
+        ({"nodeName": "node-1", "card": UUID, "then": "Reboot"}, "spec.then"),
+        ({"nodeName": "node-1", "card": UUID, "then": "Hook"}, "spec"),
+        ({"nodeName": "node-1", "card": UUID, "then": "Reset", "hook": "fan"}, "spec"),
+        ({"nodeName": "node-1", "card": UUID, "then": "Hook", "hook": "../fan"}, "spec.hook"),
         ({"nodeName": "node-1", "card": UUID, "reason": "two\nlines"}, "spec.reason"),
         ({"nodeName": "node-1", "card": UUID, "reason": "x" * 257}, "spec.reason"),
         ({"nodeName": "node-1", "card": UUID, "deadlineSeconds": 0}, "spec.deadlineSeconds"),

@@ -107,6 +107,11 @@ def cluster(
     default=_CONTAINERD_CONFIG,
     help="Containerd's configuration; where there is no such file, the runtime's version counts.",
 )
+@option(
+    "--maintenance-hooks",
+    type=DIRECTORY,
+    help="The folder of programs that CardMaintenances may have run. [default: none]",
+)
 @output_option
 def node(
     node_name: str | None,
@@ -121,6 +126,7 @@ def node(
     cdi_dir: Path,
     instance: str,
     containerd_config: Path,
+    maintenance_hooks: Path | None,
     output: OutputFormat,
 ) -> int:
     """Check this node, with the options with which its kubelet plugin runs.
@@ -142,6 +148,7 @@ def node(
         cdi_dir=cdi_dir.absolute(),
         instance=instance,
         containerd_config=containerd_config,
+        maintenance_hooks=maintenance_hooks and maintenance_hooks.absolute(),
     )
     return _print(check_node(event_loop.run(read_node, options, _now)), output)
 

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from kerf_dra.driver.diagnostics.preflight.node import (
     CardFacts,
     FolderFacts,
     HardwareFacts,
+    HookFacts,
     NodeFacts,
     UnlistedCardFacts,
 )
@@ -33,6 +35,7 @@ from kerf_dra.driver.kube.http.config import in_cluster, load_access
 from kerf_dra.driver.kubeletplugin.backends.base import UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families
 from kerf_dra.driver.kubeletplugin.grpc.server import SocketError, check_path
+from kerf_dra.driver.kubeletplugin.maintenance.hooks import HookFolder, HookUnavailableError, is_hook_name
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.runtime.boot import BootUnknownError, read_boot_id
@@ -41,6 +44,8 @@ from kerf_dra.driver.runtime.documents.input_file import describe_read_error, re
 _REGISTRATION: Final = re.compile(r"(.+?)(?:-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})?-reg\.sock")
 """A driver's registration socket; the UID of its pod is in the name where a rolling update may start two
 (k8s.io/dynamic-resource-allocation, kubeletplugin)."""
+_MOST_HOOKS: Final = 256
+"""The most files of a folder of hooks that are looked at: a node has a handful."""
 _CONNECT_S: Final = 1.0
 """The limit for connecting to a socket of this machine, where a connection takes no time or fails."""
 _MAX_CONFIG_BYTES: Final = 2**18
@@ -64,6 +69,8 @@ class NodeOptions:
     cdi_dir: Path
     instance: str
     containerd_config: Path
+    maintenance_hooks: Path | None = None
+    """None: the plugin has no folder of hooks."""
 
 
 async def read_node(options: NodeOptions, now: Callable[[], datetime]) -> NodeFacts:
@@ -87,6 +94,7 @@ async def read_node(options: NodeOptions, now: Callable[[], datetime]) -> NodeFa
         hardware=hardware,
         registered=tuple(await anyio.to_thread.run_sync(_find_registered, hosted[0].registration_socket.parent)),
         api_server=await _read_api_server(options, drivers, now) if options.node_name else None,
+        hooks=None if options.maintenance_hooks is None else _read_hooks(HookFolder(path=options.maintenance_hooks)),
     )
 
 
@@ -141,6 +149,26 @@ def _read_folder(path: Path, use: str) -> FolderFacts:
         free_bytes=system.f_bavail * system.f_frsize,
         free_files=system.f_favail if system.f_files else None,
     )
+
+
+def _read_hooks(folder: HookFolder) -> HookFacts:
+    """Read which hooks can be run. What is no hook by its name, such as a text beside them, is left out."""
+    names: list[str] = []
+    problems: list[str] = []
+    try:
+        folder.check()
+        with os.scandir(folder.path) as entries:
+            listed = sorted(entry.name for entry in islice(entries, _MOST_HOOKS))
+    except (HookUnavailableError, OSError) as error:
+        return HookFacts(path=str(folder.path), names=(), problems=(str(error),))
+    for name in filter(is_hook_name, listed):
+        try:
+            folder.find(name)
+        except HookUnavailableError as error:
+            problems.append(str(error))
+        else:
+            names.append(name)
+    return HookFacts(path=str(folder.path), names=tuple(names), problems=tuple(problems))
 
 
 def _find_registered(folder: Path) -> Sequence[str]:

@@ -5,11 +5,12 @@ evicted.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import anyio
 import click
@@ -19,6 +20,7 @@ from kerf_dra.api.errors import UnsupportedError
 from kerf_dra.api.kerf.card_maintenance import (
     CARD_MAINTENANCES,
     CardMaintenanceObject,
+    MaintenancePhase,
     is_named_card,
     maintenance_name,
 )
@@ -37,6 +39,11 @@ from kerf_dra.driver.reclaim.cards import DrainableCard
 
 _POLL_S = 1.0
 """Seconds between two reads of a maintenance that is waited for."""
+_ACTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"none": "None", "reset": "Reset", "mig-on": "MigOn", "mig-off": "MigOff", "hook": "Hook"}
+)
+ACTS: Final = ("none", "reset", "mig-on", "mig-off", "hook=NAME")
+"""The values of ``--then``."""
 _SEARCH_S = 10.0
 """Kube-scheduler's time limit for a node (gate DRASchedulerFilterTimeout)."""
 _SEARCH_STEPS = 1_000_000
@@ -63,6 +70,21 @@ class NodeCardParameter(click.ParamType[CardArgument]):
         if not (node and slash and card):
             self.fail(f"{value!r} names no card: write NODE/CARD, such as node-1/gpu-0 or node-1/GPU-8f3a…", param, ctx)
         return CardArgument(node, card)
+
+
+class FollowingActParameter(click.ParamType[JsonObject]):
+    """What is done with the free card, as fields of the spec: ``reset``, ``mig-on``, ``mig-off``, ``hook=NAME``."""
+
+    name = "ACT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> JsonObject:
+        if isinstance(value, Mapping):
+            return dict(value)
+        act, equals, hook = str(value).partition("=")
+        then = _ACTS.get(act)
+        if then is None or bool(equals) != (then == "Hook"):
+            self.fail(f"{value!r} is none of {', '.join(ACTS)}", param, ctx)
+        return {"then": then, "hook": hook} if equals else {"then": then}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +166,16 @@ async def create_maintenance(
             return await client.get(CARD_MAINTENANCES, name)
 
 
+def wanted_phase(held: CardMaintenanceObject) -> MaintenancePhase:
+    """Return the phase in which nothing more follows by itself."""
+    return "Free" if held.spec.get("then", "None") == "None" else "Returned"
+
+
 async def wait_for_end(
     kubeconfig: Path | None, context: str | None, held: CardMaintenanceObject, timeout_s: float
 ) -> CardMaintenanceObject | None:
-    """Wait until a maintenance is Free or Stuck, at most ``timeout_s`` seconds; returns it as it was seen last.
+    """Wait until a maintenance has its last phase or is Stuck, at most ``timeout_s`` seconds; returns it as it was seen
+    last.
 
     None: it was deleted meanwhile. What changes until then goes to standard error. Raises ApiError.
     """
@@ -155,7 +183,7 @@ async def wait_for_end(
         seen: CardMaintenanceObject | None = held
         reported = ""
         with anyio.move_on_after(timeout_s):
-            while seen is not None and seen.status.phase not in ("Free", "Stuck"):
+            while seen is not None and seen.status.phase not in (wanted_phase(held), "Stuck"):
                 await anyio.sleep(_POLL_S)
                 seen = await client.find(CARD_MAINTENANCES, held.metadata.name)
                 if seen is not None and (now := _summarize(seen)) != reported:
@@ -168,6 +196,8 @@ def _summarize(held: CardMaintenanceObject) -> str:
     """Return in one line how far a maintenance is."""
     if held.status.phase is None:
         return "waiting for `kerf controller --reclaim`, which has written no status yet"
+    if held.status.phase in ("Acting", "Verifying", "Returned"):
+        return f"{held.status.phase}: {held.status.message}"
     return f"{held.status.phase}, held by {held.status.holder_count}"
 
 

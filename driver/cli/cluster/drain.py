@@ -13,12 +13,15 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.cli import event_loop
 from kerf_dra.driver.cli.cluster.card_maintenances import (
+    ACTS,
     CardArgument,
+    FollowingActParameter,
     NodeCardParameter,
     create_maintenance,
     find_maintenance,
     read_input,
     wait_for_end,
+    wanted_phase,
 )
 from kerf_dra.driver.cli.options import option
 from kerf_dra.driver.cli.options.cluster import access_options, format_count, with_exit_codes
@@ -32,6 +35,7 @@ from kerf_dra.driver.cli.output import (
     print_text,
 )
 from kerf_dra.driver.diagnostics.drain.report import DrainedHolder, DrainReport, find_drained_card, plan_drain
+from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.resource_faults import explain_unjudged
 
 _WIDTH: Final = 80
@@ -43,6 +47,13 @@ _TIMEOUT_S: Final = 600.0
 @click.command(short_help="Take one card from its pods, while the other cards of its node go on.")
 @click.argument("card", type=NodeCardParameter(), metavar="NODE/CARD")
 @option("--reason", default="", help="Why, for those who read `kerf why`, events and the status.")
+@option(
+    "--then",
+    "following",
+    type=FollowingActParameter(),
+    help=f"What the node does with the free card, which it verifies then and gives back: {', '.join(ACTS)}. "
+    "[default: none]",
+)
 @option("--bare", is_flag=True, help="Also evict pods that no controller creates again.")
 @option(
     "--deadline",
@@ -52,7 +63,7 @@ _TIMEOUT_S: Final = 600.0
     help="How long pods are evicted; after that the card is Stuck. [default: without limit]",
 )
 @option("--dry-run", is_flag=True, help="Only say what would be done.")
-@option("--wait", "waits", is_flag=True, help="Wait until the card is free, or stuck.")
+@option("--wait", "waits", is_flag=True, help="Wait until the card is free, with --then until it is back, or stuck.")
 @option(
     "--timeout",
     "timeout_s",
@@ -68,6 +79,7 @@ _TIMEOUT_S: Final = 600.0
 def command(
     card: CardArgument,
     reason: str,
+    following: JsonObject | None,
     bare: bool,
     deadline_s: int | None,
     dry_run: bool,
@@ -81,10 +93,11 @@ def command(
 
     CARD is the card's name, such as gpu-0, its UUID or its PCI address. What is done is written as a CardMaintenance;
     `kerf controller --reclaim` evicts the pods, by the Eviction API alone, and its status says how far it is. First it
-    is shown who holds the card and where each pod fits afterwards. `kerf undrain` ends it.
+    is shown who holds the card and where each pod fits afterwards. With --then its node resets the free card, switches
+    its MIG mode or runs a hook, verifies the card and gives it back. `kerf undrain` ends it.
 
     Exit code 0: done, or with --dry-run: the card becomes free, and each pod fits elsewhere; 1: it does not, or with
-    --wait it is stuck or not free in time; 2: bad input; 3: no answer.
+    --wait it is stuck, or not free or back in time; 2: bad input, or the card is in another maintenance; 3: no answer.
     """
     known = event_loop.run(read_input, kubeconfig, context)
     cluster = known.build_index()
@@ -93,8 +106,11 @@ def command(
     report = replace(report, unjudged=explain_unjudged(cluster) if report.evict else "")
     held = find_maintenance(known.maintenances, target.node, target.uuid, target.pci_bus_id)
     was_there = held is not None
+    if held is not None and not dry_run:
+        _check_same(held, following)
     if held is None and not dry_run:
         spec: JsonObject = {"reason": reason} if reason else {}
+        spec |= following or {}
         spec |= {"evictBarePods": True} if bare else {}
         spec |= {"deadlineSeconds": deadline_s} if deadline_s is not None else {}
         held = event_loop.run(create_maintenance, kubeconfig, context, target, spec)
@@ -110,7 +126,21 @@ def command(
         print_document(report, output)
     if dry_run:
         return 0 if report.is_possible else EXIT_DOES_NOT_FIT
-    return EXIT_DOES_NOT_FIT if waits and report.phase != "Free" else 0
+    return EXIT_DOES_NOT_FIT if waits and (held is None or report.phase != wanted_phase(held)) else 0
+
+
+def _check_same(held: CardMaintenanceObject, following: JsonObject | None) -> None:
+    """Raise QueryError where the card is in a maintenance already that is over, or does something else."""
+    name, then = held.metadata.name, held.spec.get("then", "None")
+    if held.status.phase == "Returned":
+        raise QueryError(
+            f"CardMaintenance {name} has returned the card: end it (kerf undrain), then drain the card again"
+        )
+    wanted = following or {}
+    if following is not None and (then, held.spec.get("hook")) != (wanted.get("then"), wanted.get("hook")):
+        raise QueryError(
+            f"the card is in maintenance by CardMaintenance {name}, then: {then}: end it first (kerf undrain)"
+        )
 
 
 def _with_maintenance(report: DrainReport, held: CardMaintenanceObject | None) -> DrainReport:
@@ -141,8 +171,16 @@ def _lines(report: DrainReport, held: CardMaintenanceObject | None, *, was_there
     else:
         yield from _wrapped(
             f"CardMaintenance {report.maintenance} is created: the card gets no new claims, and `kerf controller "
-            f"--reclaim` evicts its pods; see kubectl get cardmaintenance {report.maintenance}"
+            f"--reclaim` evicts its pods{_then(held)}; see kubectl get cardmaintenance {report.maintenance}"
         )
+
+
+def _then(held: CardMaintenanceObject) -> str:
+    then = held.spec.get("then", "None")
+    if then == "None":
+        return ""
+    what = f"hook {held.spec.get('hook')}" if then == "Hook" else str(then)
+    return f". Its node does {what} then, verifies the card and gives it back"
 
 
 def _room(holder: DrainedHolder) -> str:
@@ -174,15 +212,19 @@ def _notes(report: DrainReport) -> Iterator[str]:
 def _describe_end(report: DrainReport, held: CardMaintenanceObject | None, timeout_s: float) -> Iterator[str]:
     if held is None:
         yield from _wrapped("the CardMaintenance has been deleted meanwhile: the card gets claims again")
-    elif report.phase in ("Free", "Stuck"):
+    elif report.phase in (wanted_phase(held), "Stuck"):
         yield from _wrapped(f"{report.phase}: {report.message}")
     elif report.phase:
-        yield from _wrapped(f"not free after {timeout_s:g} s, {report.phase}: {report.message}")
+        yield from _wrapped(f"{_not_yet(held)} after {timeout_s:g} s, {report.phase}: {report.message}")
     else:
         yield from _wrapped(
-            f"not free after {timeout_s:g} s, and without a status: `kerf controller --reclaim` does not run (reclaim."
-            "enabled of the chart), so no pod is evicted"
+            f"{_not_yet(held)} after {timeout_s:g} s, and without a status: `kerf controller --reclaim` does not run "
+            "(reclaim.enabled of the chart), so no pod is evicted"
         )
+
+
+def _not_yet(held: CardMaintenanceObject) -> str:
+    return "not free" if wanted_phase(held) == "Free" else "not back"
 
 
 def _wrapped(text: str) -> Sequence[str]:

@@ -53,6 +53,11 @@ from kerf_dra.driver.runtime.logs import Format
     help="Node Feature Discovery's directory of local features: the node gets labels of its cards. [default: none]",
 )
 @option(
+    "--maintenance-hooks",
+    type=DIRECTORY,
+    help="The folder, which only root may write, of programs that CardMaintenances may have run. [default: none]",
+)
+@option(
     "--profile",
     type=SubdomainParameter(),
     help="The profile of this node: plugins of another one are refused beside this plugin.",
@@ -105,6 +110,7 @@ def command(
     cdi_dir: Path,
     host_root: Path,
     features_dir: Path | None,
+    maintenance_hooks: Path | None,
     profile: str | None,
     instance: str,
     probes_address: str,
@@ -135,6 +141,7 @@ def command(
             cdi_dir=cdi_dir.absolute(),
             host_root=host_root.absolute(),
             features_dir=features_dir and features_dir.absolute(),
+            maintenance_hooks_dir=maintenance_hooks and maintenance_hooks.absolute(),
             profile=profile or "",
             instance=instance,
             publish_min_interval_s=publish_min_interval,

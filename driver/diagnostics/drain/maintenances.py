@@ -17,10 +17,16 @@ class DrainedCard(NamedTuple):
     since: str
     """The time of its creation in RFC 3339."""
     reason: str
+    phase: str = ""
+    """Its phase; empty: none is known."""
+    then: str = "None"
+    """What its node does with the free card."""
 
     def __str__(self) -> str:
         why = f": {self.reason}" if self.reason else ""
-        return f"card {self.card.name} of node {self.card.node} is drained since {self.since}{why}"
+        then = "" if self.then == "None" else f", then {self.then}"
+        how = f" (CardMaintenance {self.maintenance}, {self.phase}{then})" if self.phase else ""
+        return f"card {self.card.name} of node {self.card.node} is drained since {self.since}{why}{how}"
 
 
 def find_drained_cards(cluster: ClusterIndex) -> Iterator[DrainedCard]:
@@ -28,4 +34,11 @@ def find_drained_cards(cluster: ClusterIndex) -> Iterator[DrainedCard]:
     for held in cluster.state.card_maintenances:
         for card in find_cards(cluster.slices, held.node):
             if card.is_withheld and is_named_card(held.card, card.uuid, card.pci_bus_id):
-                yield DrainedCard(card=card, maintenance=held.name, since=held.since, reason=held.reason)
+                yield DrainedCard(
+                    card=card,
+                    maintenance=held.name,
+                    since=held.since,
+                    reason=held.reason,
+                    phase=held.phase,
+                    then=held.then,
+                )

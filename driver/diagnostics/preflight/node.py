@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kerf_dra.api.core.v1 import NodeSetup
 from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.diagnostics.preflight.cluster import check_clock, check_kubelet
 from kerf_dra.driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
 from kerf_dra.driver.diagnostics.preflight.container_runtime import check_containerd_config, check_runtime_version
@@ -49,6 +50,17 @@ class FolderFacts:
     free_bytes: int
     free_files: int | None
     """Free inodes; None: the file system has no fixed number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookFacts:
+    """The folder of programs that CardMaintenances may have run."""
+
+    path: str
+    names: tuple[str, ...]
+    """Those that can be run."""
+    problems: tuple[str, ...]
+    """Why the folder, or what is in it, cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +142,8 @@ class NodeFacts:
     """The drivers whose registration sockets for the kubelet answer."""
     api_server: ApiServerFacts | Unread | None
     """None: the API server was not asked."""
+    hooks: HookFacts | None = None
+    """None: no folder of hooks is named."""
 
 
 def check_node(facts: NodeFacts) -> PreflightReport:
@@ -163,6 +177,18 @@ def _check_folders(facts: NodeFacts) -> Iterator[CheckResult]:
             yield ok("folders", f"{folder.path} ({folder.use}) can be written to")
     for path in facts.long_sockets:
         yield problem("folders", path, "shorten it with --kubelet-root")
+
+
+def _check_hooks(facts: NodeFacts) -> Iterator[CheckResult]:
+    if facts.hooks is None:
+        return
+    for reason in facts.hooks.problems:
+        yield problem(
+            "hooks", reason, "give the folder, those above and the programs to root, and no other a right to write"
+        )
+    if not facts.hooks.problems:
+        names = list_names(facts.hooks.names) or "none"
+        yield ok("hooks", f"only root may write {facts.hooks.path}; programs that may be run: {names}")
 
 
 def _check_disk(facts: NodeFacts) -> Iterator[CheckResult]:
@@ -353,6 +379,7 @@ def _check_api_server(facts: NodeFacts) -> Iterator[CheckResult]:
 _CHECKS: Final[Sequence[Callable[[NodeFacts], Iterator[CheckResult]]]] = (
     _check_kernel,
     _check_folders,
+    _check_hooks,
     _check_disk,
     _check_pod_resources,
     _check_runtime,

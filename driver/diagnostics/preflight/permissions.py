@@ -74,6 +74,7 @@ def plugin_permissions(drivers: Iterable[str], *, minor: int, is_classic: bool =
         *_rules("kerf.dev", {"fpgashells": "get list watch", "fpgaimages": "get list watch"}),
         *_rules("kerf.dev", {"discoveryconfigurations": "get list watch"}),
         *_rules("kerf.dev", {"discovereddevices": "get list watch create patch", "cardmaintenances": "list watch"}),
+        *_rules("kerf.dev", {"cardmaintenances/status": "patch"}),
     ]
     if minor >= _DRIVER_PERMISSION_SINCE:
         for driver in drivers:

@@ -74,7 +74,7 @@ class HookFolder:
 
     def find(self, name: str) -> Path:
         """Return the path of a hook. Raises HookUnavailableError."""
-        if _NAME.fullmatch(name) is None:
+        if not is_hook_name(name):
             raise HookUnavailableError(f"{name!r:.80} is no name of a hook: letters, digits and dashes")
         self.check()
         path = self.path / name
@@ -137,6 +137,11 @@ class HookFolder:
         if found.st_uid != self.owner or found.st_mode & _WRITABLE_BY_OTHERS:
             raise HookUnavailableError(f"others than root may write {what} {path}: chown root, chmod go-w")
         return found
+
+
+def is_hook_name(name: str) -> bool:
+    """Whether a CardMaintenance may name a hook so."""
+    return _NAME.fullmatch(name) is not None
 
 
 def _follow(pid: int, output: IO[bytes], end: float) -> tuple[bool, bytes]:

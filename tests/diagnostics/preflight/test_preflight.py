@@ -14,7 +14,7 @@ from kerf_dra.driver.diagnostics.preflight.cluster import (
     check_cluster,
     parse_feature_gates,
 )
-from kerf_dra.driver.diagnostics.preflight.node import NodeFacts, UnlistedCardFacts, check_node
+from kerf_dra.driver.diagnostics.preflight.node import HookFacts, NodeFacts, UnlistedCardFacts, check_node
 from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, Permission
 from kerf_dra.driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport, Unread
 from tests.diagnostics.preflight.facts import (
@@ -341,6 +341,10 @@ NODES: Sequence[tuple[dict[str, Any], str]] = [
         {"folders": (replace(FOLDER, free_files=7),)},
         "warning disk: /plugins/gpu.kerf.dev (checkpoint) has 7 inodes free",
     ),
+    (
+        {"hooks": HookFacts(path="/hooks", names=("flash",), problems=("others than root may write hook /hooks/fan",))},
+        "problem hooks: others than root may write hook /hooks/fan",
+    ),
     ({"has_pod_resources": False}, "warning pod-resources: there is no socket /pod-resources/kubelet.sock"),
     (
         {"runtime_config": FORBIDDEN, "api_server": None},
@@ -479,3 +483,10 @@ def test_a_permission_is_written_as_kubectl_writes_kinds() -> None:
     assert str(Permission("kerf.dev", "resourceclasses/status", "patch")) == "patch resourceclasses/status.kerf.dev"
     assert str(Permission("", "events", "create", "default")) == "create events in namespace default"
     assert GPU in CLUSTER.own_drivers
+
+
+def test_hooks_that_can_be_run_are_listed() -> None:
+    facts = replace(NODE, hooks=HookFacts(path="/hooks", names=("fan", "flash"), problems=()))
+    [result] = [each for each in check_node(facts).results if each.check == "hooks"]
+    assert result.message == "only root may write /hooks; programs that may be run: fan, flash"
+    assert not [each for each in check_node(NODE).results if each.check == "hooks"]

@@ -194,6 +194,11 @@
         - name: node-features # what the cards are, of which Node Feature Discovery makes labels of the node
           mountPath: /etc/kubernetes/node-feature-discovery/features.d
 {{- end }}
+{{- if $.profile.maintenanceHooks }}
+        - name: maintenance-hooks # programs that CardMaintenances may have run
+          mountPath: {{ $.profile.maintenanceHooks }}
+          readOnly: true
+{{- end }}
 {{- if $.profile.sharing }}
         - name: sharing # requests to the daemons of MPS; at the same path as on the host
           mountPath: /run/kerf/sharing
