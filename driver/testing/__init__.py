@@ -4,7 +4,7 @@ Terms: a *machine under test* (``machine``) is a host with the vendor's cards, i
 again, as new processes of the kubelet plugin do; a *plugin stand-in* (``plugin``) calls the backend by the plugin's own
 rules and keeps its records; a *journal* (``journal``) kills the process at a chosen write. ``contract`` has the rules,
 each a test whose name says it; those of a release are in ``release_contract``, those of samples in
-``sample_contract``.
+``sample_contract``, those of cards in maintenance in ``maintenance_contract``.
 
 A vendor writes, in a test module of his own (``pip install '.[testing]'`` in Kerf's checkout has what it needs)::
 
@@ -42,6 +42,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (PEP 562)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pytest
 
-    contracts = ("contract", "release_contract", "sample_contract")
+    contracts = ("contract", "maintenance_contract", "release_contract", "sample_contract")
     pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in contracts))
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

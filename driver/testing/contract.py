@@ -34,6 +34,7 @@ from kerf_dra.driver.partitions.pool_compiler import compile_pool
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from kerf_dra.driver.testing.journal import ProcessKilled
 from kerf_dra.driver.testing.machine import MachineUnderTest
+from kerf_dra.driver.testing.maintenance_contract import MaintenanceContract
 from kerf_dra.driver.testing.partition_samples import (
     fill_card,
     fits,
@@ -62,7 +63,7 @@ Arm: TypeAlias = Callable[[DeviceRecord, int], None]
 """Lets the process be killed at a point, numbered from 1, of a call for a device."""
 
 
-class BackendContract(ReleaseContract, SampleContract):
+class BackendContract(ReleaseContract, SampleContract, MaintenanceContract):
     """The rules for every backend; a subclass says ``family`` and ``new_machine``."""
 
     family: ClassVar[Family]
