@@ -13,6 +13,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthStat
 from kerf_dra.driver.kubeletplugin.backends.intel.backend import IntelBackend
 from kerf_dra.driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.maintenance.work_file import FILE_NAME, WorkFile, WorkRecord
 from kerf_dra.driver.runtime.boot import BOOT_ID
 from tests.fakes.pci import add_pci_device
 from tests.fakes.xrt import NEEDS_COMPILER, XrtMachine
@@ -197,6 +198,25 @@ def test_records_that_cannot_be_read_are_named_and_the_cards_are_shown(
     code, out, err = run(capsys, backend, "--family=gpu")
     assert (code, out.splitlines()[0]) == (1, "gpu.kerf.dev, pool this-node/gpu")
     assert err.startswith(f"kerf: {state}/gpu.kerf.dev/checkpoint.db: unreadable: it is empty; ")
+
+
+def test_what_the_node_does_with_a_card_in_maintenance_is_shown(
+    capsys: pytest.CaptureFixture[str], backend: str, state: Path
+) -> None:
+    (family, _) = json.loads(run(capsys, backend, "-o", "json")[1])["families"]
+    uuid = family["cards"][0]["uuid"]
+    record = WorkRecord(
+        uid="u", generation=1, card_uuid=uuid, backend="simulated", act="Reset", stage="Failed", message="ECC error"
+    )
+    WorkFile(state / "gpu.kerf.dev" / FILE_NAME).put(record)
+    code, out, _ = run(capsys, backend)
+    assert code == 0
+    assert "gpu-0: in maintenance: Reset, Failed: ECC error" in out.splitlines()
+    (family, _) = json.loads(run(capsys, backend, "-o", "json")[1])["families"]
+    assert family["maintenances"] == {uuid: "Reset, Failed: ECC error"}
+    (state / "gpu.kerf.dev" / FILE_NAME).write_text("{")
+    code, _, err = run(capsys, backend)
+    assert (code, "maintenances.json cannot be read" in err) == (1, True)
 
 
 def test_what_is_wrong_with_a_card_is_shown(

@@ -9,7 +9,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -55,6 +55,7 @@ from kerf_dra.driver.kubeletplugin.backends.registry import (
 )
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.kubeletplugin.checkpoint_copy import has_checkpoint, open_copy
+from kerf_dra.driver.kubeletplugin.maintenance.work_file import FILE_NAME, WorkFile
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.pool_compiler import compile_pool
@@ -119,6 +120,8 @@ class FamilyDevices:
     kept_out: tuple[KeptOutCard, ...] = ()
     unknown: tuple[str, ...] = ()
     """The cards that are included or excluded and not there, as ``BACKEND=CARD``."""
+    maintenances: Mapping[str, str] = field(default_factory=dict)
+    """What the node does, or has done last, with cards in maintenance, by UUID."""
 
     @property
     def devices(self) -> list[Device]:
@@ -230,6 +233,9 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
         made = _read_made(state)
     except (CheckpointError, OSError) as error:
         problems.append(describe_error(error))
+    acts = WorkFile(state / FILE_NAME)
+    if acts.problem:
+        problems.append(acts.problem)
     name = pool_name(node_name, choice.family.name)
     words = choice.family.vocabulary
     pool = compile_pool(name, node_name, cards, vocabulary=words, layout=SliceLayout.SPLIT).pool if cards else None
@@ -245,6 +251,7 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
         unlisted=tuple(unlisted),
         kept_out=tuple(_describe_kept_out(card, reason, made or ()) for card, reason in kept_out),
         unknown=tuple(unknown),
+        maintenances={record.card_uuid: str(record) for record in acts.records.values()},
     )
 
 
@@ -335,6 +342,8 @@ def _lines(found: FamilyDevices) -> Iterator[str]:
         lines = [f"{card.geometry.model}, {card.uuid}{place}"]
         if card.uuid in surveys:
             lines += _survey_lines(surveys[card.uuid], found)
+        if card.uuid in found.maintenances:
+            lines.append(f"in maintenance: {found.maintenances[card.uuid]}")
         yield from (_fill(f"{card_name(card)}: {line}") for line in lines)
     yield from _list_others(found)
 
@@ -451,6 +460,7 @@ def _document(found: FamilyDevices) -> dict[str, Any]:
         "holders": found.holders,
         "pool": found.pool,
         "unlisted": found.unlisted,
+        "maintenances": {**found.maintenances},
         "kept_out": [
             {
                 "uuid": each.card.uuid,

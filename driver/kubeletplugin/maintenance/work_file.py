@@ -14,6 +14,7 @@ import msgspec
 
 from kerf_dra.api.errors import TransientError
 from kerf_dra.api.kerf.card_maintenance import FollowingAct
+from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.runtime.documents.input_file import read_regular_file
 
 FILE_NAME: Final = "maintenances.json"
@@ -55,6 +56,11 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
     @property
     def key(self) -> tuple[str, int]:
         return self.uid, self.generation
+
+    def __str__(self) -> str:
+        since = f" since {self.started_at}" if self.started_at else ""
+        told = f": {to_one_line(self.message)}" if self.message else ""
+        return f"{self.act}, {self.stage}{since}{told}"
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
