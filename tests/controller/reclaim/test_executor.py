@@ -268,6 +268,20 @@ async def test_a_process_that_is_killed_at_any_write_is_followed_by_one_that_goe
     assert len(cluster.evicted) == 2
 
 
+async def test_a_second_maintenance_of_a_card_goes_on_when_the_first_has_returned_it() -> None:
+    cluster, first = await drained()
+    second = cluster.drain("gpu-1", name="another")
+    cluster.end_deleted_pods()
+    await cluster.reconcile()
+    assert (cluster.status(first).phase, cluster.status(second).phase) == ("Evicting", "Withheld")
+    work = {"state": "Done", "message": "it was reset", "observedGeneration": 1}
+    cluster.maintenances[first].setdefault("status", {})["work"] = work
+    await cluster.reconcile()
+    assert cluster.status(first).phase == "Returned"
+    assert cluster.status(first).work is not None, "the reclaimer leaves what the node has written"
+    assert cluster.status(second).phase in ("Evicting", "Free")
+
+
 async def test_only_changes_of_claims_of_cards_in_maintenance_matter() -> None:
     cluster, _ = await drained()
     await cluster.reconcile()

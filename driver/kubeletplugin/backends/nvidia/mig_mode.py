@@ -1,7 +1,8 @@
 """Decides in which ways a card can be had in its MIG mode. Pure.
 
-Kerf never resets a card. Where switching MIG mode takes a reset (Ampere), the mode stays as an administrator has set
-it, and the survey says what is impossible and why. From Hopper on the mode changes at once; there the policy decides.
+For a claim Kerf never resets a card. Where switching MIG mode takes a reset (Ampere), the mode stays as an
+administrator has set it, and the survey says what is impossible and why. From Hopper on the mode changes at once; there
+the policy decides.
 """
 
 from enum import StrEnum
