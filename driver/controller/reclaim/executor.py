@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, Protocol, get_args
 
 import anyio
+from msgspec import structs
 
 from kerf_dra.api.core.policy import EVICTIONS, Eviction, EvictionOptions, EvictionPreconditions
 from kerf_dra.api.core.v1 import PODS, ObjectReference, Pod
@@ -323,10 +324,11 @@ class CardReclaimer:
         await self._patch(held, patch, subresource="")
 
     async def _write_status(self, held: CardMaintenanceObject, status: CardMaintenanceStatus) -> None:
-        """Write a status if it is another one. Raises ApiError."""
+        """Write a status if it is another one, without ``work``, which the node alone writes. Raises ApiError."""
         if status == held.status:
             return
-        change = replace_by_merge(to_builtins(held.status), to_builtins(status))
+        before, after = (to_builtins(structs.replace(each, work=None)) for each in (held.status, status))
+        change = replace_by_merge(before, after)
         patch = {"metadata": {"uid": held.metadata.uid}, "status": change}
         await self._patch(held, patch, subresource="status")
         if status.phase != held.status.phase:

@@ -192,6 +192,7 @@ class MaintenanceWorker:
         record = self._file.records.get(held.key)
         step = decide_next(held, record)
         if step is NextStep.REPORT and record is not None:
+            self._reported.pop(held.key, None)  # whatever was written, the status says something else
             await self._report(held, _to_work(record))
             return
         target = self._find(held, record)

@@ -222,6 +222,7 @@ class Cluster:
         if patch["metadata"]["uid"] != held["metadata"]["uid"]:
             raise ConflictError("PATCH", 409, "Conflict", "the UID is another one")
         assert set(patch) == ({"metadata", "status"} if subresource else {"metadata"})
+        assert "work" not in patch.get("status", {}), "the node alone writes it, and may have since"
         self.maintenances[name] = _merge(held, patch)
         self._end(f"patch {subresource or 'object'}", name)
         return kind.decode(msgspec.json.encode(self.maintenances[name]))

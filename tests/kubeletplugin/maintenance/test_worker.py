@@ -305,6 +305,15 @@ async def test_a_plugin_that_was_killed_after_any_write_has_a_successor_that_act
         assert node.is_withheld() is (end == "Failed")
 
 
+async def test_a_status_that_another_writer_has_set_back_is_written_again(node: MaintainedNode) -> None:
+    async with node.running():
+        node.put(maintenance())
+        await node.until("Done")
+        node.put(maintenance(work="Verifying"))
+        await node.until("Done")
+        assert node.backend.acts == [("Reset", "GPU-1")]
+
+
 async def test_a_hook_that_was_interrupted_does_not_run_again(node: MaintainedNode) -> None:
     node.put_record("Begun", act="Hook")
     node.put(maintenance(then="Hook", hook="flash", work="Acting"))
