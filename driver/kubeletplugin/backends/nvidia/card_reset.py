@@ -77,5 +77,5 @@ def list_holders(system: SystemFiles, minor: int) -> Sequence[str]:
     """Return the processes that have the node of the card with this minor number open, but for this one and the daemon
     of persistence mode, as far as they can be seen. Raises UnreadableFilesError.
     """
-    named = {pid: system.read_process_name(pid) for pid in system.find_card_openers(minor) if pid != os.getpid()}
-    return [f"{name or 'a process'} ({pid})" for pid, name in sorted(named.items()) if name != _DAEMON]
+    found = sorted(system.find_card_openers(minor).items())
+    return [f"{name or 'a process'} ({pid})" for pid, name in found if pid != os.getpid() and name != _DAEMON]

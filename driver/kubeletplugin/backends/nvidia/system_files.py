@@ -64,7 +64,7 @@ class SystemFiles:
 
     def read_process_name(self, pid: int) -> str:
         """Return the name of a process of this machine; empty: it is gone, or another PID namespace hides it."""
-        return read_process_name(self._processes, pid) if self.sees_processes() else ""
+        return read_process_name(self._proc, pid) if self.sees_processes() else ""
 
     def find_openers(self, capabilities: Collection[int]) -> list[int]:
         """Return the processes that have capability nodes with these minor numbers open, as far as we may see that."""
@@ -73,20 +73,17 @@ class SystemFiles:
         nodes = {f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in capabilities}
         return sorted({pid for pids in find_openers(self._proc, nodes).values() for pid in pids})
 
-    def find_card_openers(self, minor: int) -> list[int]:
-        """Return the processes that have the node of the card with this minor number open, as far as we may see that.
-
-        Raises UnreadableFilesError.
+    def find_card_openers(self, minor: int) -> dict[int, str]:
+        """Return the processes that have the node of the card with this minor number open, with their names, as far as
+        we may see that. Raises UnreadableFilesError.
         """
         if not self.sees_processes():
-            return []
+            return {}
         node = f"/dev/nvidia{minor}" if self.root == Path("/") else f"{self.root}/dev/nvidia{minor}"
-        return sorted({pid for pids in find_openers(self._processes, {node}).values() for pid in pids})
-
-    @property
-    def _processes(self) -> Path:
-        """The folder of processes; those of a stand-in are this machine's."""
-        return self._proc if (self._proc / "self").exists() else Path("/proc")
+        # What has a stand-in's nodes open are processes of this machine.
+        proc = self._proc if (self._proc / "self").exists() else Path("/proc")
+        openers = find_openers(proc, {node}).get(node, [])
+        return {pid: read_process_name(proc, pid) for pid in openers}
 
     def sees_processes(self) -> bool:
         """Whether this process, and NVML in it, sees those of the whole machine: a stand-in has all of them."""
