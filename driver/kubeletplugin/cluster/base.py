@@ -18,8 +18,8 @@ from kerf_dra.api.resource.kinds import GROUP
 from kerf_dra.api.wire import Kind, to_builtins
 from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice
 from kerf_dra.driver.kube.events import EventKind
-from kerf_dra.driver.kube.http.client import Client, PatchType
-from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.http.client import Client, JsonPatch, PatchType
+from kerf_dra.driver.kube.http.errors import ForbiddenError, InvalidError, NotFoundError
 from kerf_dra.driver.kube.store import ObjectChange, Store
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
@@ -27,6 +27,9 @@ from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 from kerf_dra.driver.runtime.notifier import Notifier
 
 _KUBELET_VERSION: Final = re.compile(r"v(\d+)\.(\d+)\.")
+PATCH_REFUSED: Final = "the server rejected our request due to an error in our request"
+"""What the API server says, with the code of an invalid object, where a JSON patch tests what is not so or removes what
+is not there (apimachinery ``NewGenericServerResponse``)."""
 _LISTS_CLAIMS_SINCE: Final = (1, 34)
 """The first kubelet whose gate KubeletPodResourcesDynamicResources is on by default (KEP-3695)."""
 
@@ -252,20 +255,25 @@ async def read_pod(client: Client, ref: ObjectRef) -> Pod | None:
 async def write_maintenance_work(
     client: Client, name: str, uid: str, work: MaintenanceWork, *, field_manager: str
 ) -> CardMaintenanceObject | None:
-    """Write what a node does with a card in maintenance, as ``Cluster.write_maintenance_work`` says."""
-    fields = dict.fromkeys(work.__struct_encode_fields__) | to_builtins(work)  # null removes what was there before
-    patch = {"metadata": {"uid": uid}, "status": {"work": fields}}
+    """Write what a node does with a card in maintenance, as ``Cluster.write_maintenance_work`` says.
+
+    A JSON patch tests the UID on the server; that in a merge patch of a status would be ignored. It needs a status,
+    which the reclaimer has written before a node does anything.
+    """
+    patch: JsonPatch = [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "add", "path": "/status/work", "value": to_builtins(work)},
+    ]
     try:
         kept = await client.patch(
-            CARD_MAINTENANCES,
-            name,
-            patch,
-            type=PatchType.MERGE,
-            subresource="status",
-            field_manager=field_manager,
+            CARD_MAINTENANCES, name, patch, type=PatchType.JSON, subresource="status", field_manager=field_manager
         )
-    except (NotFoundError, ConflictError):  # conflict: another object has the name, with another UID
+    except NotFoundError:
         return None
+    except InvalidError as error:
+        if PATCH_REFUSED in error.message:
+            return None
+        raise
     if kept.status.work is None:
         raise WorkDroppedError(name)
     return kept

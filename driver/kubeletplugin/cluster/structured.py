@@ -25,6 +25,7 @@ from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.kubeletplugin.cluster.base import (
+    PATCH_REFUSED,
     ClaimInformer,
     DiscoveredDeviceSource,
     NotPublishedYetError,
@@ -68,9 +69,6 @@ _EVICTION_SINCE: Final = (1, 36)
 
 _NO_PERMISSION: Final = 'requires resource="resourceclaims/driver"'
 """What the API server says, with the code of an invalid object, to who may not write a driver's entries (KEP-4817)."""
-_NO_SUCH_PLACE: Final = "the server rejected our request due to an error in our request"
-"""What it says where an entry to remove is not there: before it compares resource versions (apimachinery
-``NewGenericServerResponse``)."""
 _ENTRIES: Final = "/status/devices"
 _WITHHELD: Final = "SharesNotPublished"
 """The reason of the event about a node whose shares are left off."""
@@ -213,7 +211,7 @@ class StructuredCluster:
         except InvalidError as error:
             if _NO_PERMISSION in error.message:
                 raise ForbiddenError(error.call, error.status, error.reason, error.message) from error
-            if _NO_SUCH_PLACE in error.message:
+            if PATCH_REFUSED in error.message:
                 raise ConflictError(error.call, error.status, error.reason, error.message) from error
             raise
         if not {device_key(entry) for entry in kept.status.devices}.issuperset(map(device_key, devices)):
