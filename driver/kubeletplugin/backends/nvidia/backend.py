@@ -100,11 +100,13 @@ def _shares_nvml(
     """Have a method wait while NVML is closed for a reset."""
 
     @wraps(method)
-    def call(backend: "NvidiaBackend", /, *arguments: ParametersT.args, **options: ParametersT.kwargs) -> ResultT:
+    def call_sharing_nvml(
+        backend: "NvidiaBackend", /, *arguments: ParametersT.args, **options: ParametersT.kwargs
+    ) -> ResultT:
         with backend.nvml_use.shared():
             return method(backend, *arguments, **options)
 
-    return call
+    return call_sharing_nvml
 
 
 class NvidiaBackend:
