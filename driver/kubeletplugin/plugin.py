@@ -440,6 +440,7 @@ class NodePlugin:
             card_executor=self.card_executor,
             state=self.state,
             settings=self._settings,
+            surveyor=self._surveyor,
             work_file=WorkFile(self._settings.state / FILE_NAME),
             events=NodeReporter(self._cluster),
             hooks=None if hooks is None else HookFolder(path=hooks),

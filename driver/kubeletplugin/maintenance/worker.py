@@ -35,6 +35,7 @@ from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeEvents, NodeState
 from kerf_dra.driver.kubeletplugin.inventory.state.maintenances import NamedCard
+from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.maintenance.decision import (
     MOST_ATTEMPTS,
     NextStep,
@@ -100,6 +101,7 @@ class MaintenanceWorker:
         card_executor: CardExecutor,
         state: NodeState,
         settings: Settings,
+        surveyor: HardwareSurveyor,
         work_file: WorkFile,
         events: NodeEvents,
         hooks: HookFolder | None = None,
@@ -109,6 +111,7 @@ class MaintenanceWorker:
         self._executor = card_executor
         self._state = state
         self._settings = settings
+        self._surveyor = surveyor
         self._file = work_file
         self._events = events
         self._hooks = hooks
@@ -379,6 +382,9 @@ class MaintenanceWorker:
                 if problem := find_mode_problem(target.held.then, survey):
                     return problem
                 await self._test_partition(target, survey, queue)
+            # What the card has now decides which of its devices are published, before the taint goes.
+            await self._surveyor.survey_now([target.card.uuid])
+            self._state.request_publication()
         except Exception as error:  # noqa: BLE001  (as above)
             return _describe(error)
         return await self._wait_healthy(target.card)

@@ -40,6 +40,8 @@ class MaintainedHardware(FakeBackend):
         self.act_errors: list[Exception] = []
         self.survey_errors: list[Exception] = []
         self.no_partitions: dict[str, str] = {}
+        self.no_partitions_after: dict[str, str] = {}
+        """By act: why its card has no partitions from then on."""
 
     def survey(self, card_uuid: str) -> CardSurvey:
         if self.survey_errors and card_uuid == "GPU-1":
@@ -65,6 +67,8 @@ class MaintainedHardware(FakeBackend):
         self.acts.append((act, card_uuid))
         if self.act_errors:
             raise self.act_errors.pop(0)
+        if act in self.no_partitions_after:
+            self.no_partitions[card_uuid] = self.no_partitions_after[act]
         return f"{act} is done"
 
 

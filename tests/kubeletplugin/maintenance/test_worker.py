@@ -21,7 +21,7 @@ from tests.fakes.claims import result
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.claims.repair.node import FIRST, SECOND
 from tests.kubeletplugin.maintenance.node import KEY, MaintainedNode, maintenance
-from tests.runtime.virtual_time import VIRTUAL_TIME
+from tests.runtime.virtual_time import VIRTUAL_TIME, pass_time
 
 
 @pytest.fixture
@@ -220,6 +220,28 @@ async def test_mig_mode_that_is_not_on_afterwards_has_failed(node: MaintainedNod
         assert (await node.until("Failed")).message == (
             "the card is not well after MigOn: MIG mode is not on: MIG mode is off"
         )
+
+
+async def test_devices_that_another_mode_forbids_are_withdrawn_before_the_taint_goes(node: MaintainedNode) -> None:
+    """A pod would be allocated a partition of a card whose MIG mode was just switched off."""
+    async with node.running():
+        first = len(node.cluster.published)
+        node.backend.no_partitions_after["MigOff"] = "MIG mode is off"
+        node.put(maintenance(then="MigOff"))
+        await node.until("Done")
+        await pass_time(1)
+        untainted = [
+            {
+                device.name
+                for pool in pools
+                for content in pool.slices
+                for device in content.devices
+                if not device.taints
+            }
+            for pools in node.cluster.published[first:]
+        ]
+        assert not [names for names in untainted if SECOND in names]
+        assert "gpu-1" in untainted[-1]
 
 
 async def test_two_cards_are_worked_on_each_for_itself(node: MaintainedNode) -> None:
