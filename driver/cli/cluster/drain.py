@@ -49,7 +49,6 @@ _TIMEOUT_S: Final = 600.0
 @option("--reason", default="", help="Why, for those who read `kerf why`, events and the status.")
 @option(
     "--then",
-    "following",
     type=FollowingActParameter(),
     help=f"What the node does with the free card, which it verifies then and gives back: {', '.join(ACTS)}. "
     "[default: none]",
@@ -79,7 +78,7 @@ _TIMEOUT_S: Final = 600.0
 def command(
     card: CardArgument,
     reason: str,
-    following: JsonObject | None,
+    then: JsonObject | None,
     bare: bool,
     deadline_s: int | None,
     dry_run: bool,
@@ -107,10 +106,10 @@ def command(
     held = find_maintenance(known.maintenances, target.node, target.uuid, target.pci_bus_id)
     was_there = held is not None
     if held is not None and not dry_run:
-        _check_same(held, following)
+        _check_same(held, then)
     if held is None and not dry_run:
         spec: JsonObject = {"reason": reason} if reason else {}
-        spec |= following or {}
+        spec |= then or {}
         spec |= {"evictBarePods": True} if bare else {}
         spec |= {"deadlineSeconds": deadline_s} if deadline_s is not None else {}
         held = event_loop.run(create_maintenance, kubeconfig, context, target, spec)
@@ -129,15 +128,14 @@ def command(
     return EXIT_DOES_NOT_FIT if waits and (held is None or report.phase != wanted_phase(held)) else 0
 
 
-def _check_same(held: CardMaintenanceObject, following: JsonObject | None) -> None:
+def _check_same(held: CardMaintenanceObject, wanted: JsonObject | None) -> None:
     """Raise QueryError where the card is in a maintenance already that is over, or does something else."""
     name, then = held.metadata.name, held.spec.get("then", "None")
     if held.status.phase == "Returned":
         raise QueryError(
             f"CardMaintenance {name} has returned the card: end it (kerf undrain), then drain the card again"
         )
-    wanted = following or {}
-    if following is not None and (then, held.spec.get("hook")) != (wanted.get("then"), wanted.get("hook")):
+    if wanted is not None and (then, held.spec.get("hook")) != (wanted["then"], wanted.get("hook")):
         raise QueryError(
             f"the card is in maintenance by CardMaintenance {name}, then: {then}: end it first (kerf undrain)"
         )
