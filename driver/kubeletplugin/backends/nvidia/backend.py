@@ -39,8 +39,8 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.nvidia.card import NvidiaCard
-from kerf_dra.driver.kubeletplugin.backends.nvidia.card_sample import sample_card
 from kerf_dra.driver.kubeletplugin.backends.nvidia.card_reset import CardReset, list_holders
+from kerf_dra.driver.kubeletplugin.backends.nvidia.card_sample import sample_card
 from kerf_dra.driver.kubeletplugin.backends.nvidia.cdi_hook import (
     HOOK_NAME,
     CdiHookMissingError,
