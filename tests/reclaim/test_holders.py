@@ -4,7 +4,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import Pod, PodExtendedResourceClaimStatus
@@ -14,6 +14,7 @@ from kerf_dra.api.model.metadata import OwnerReference
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.reclaim.holders import STAYING, HolderVerdict, find_holders
+from tests.conftest import IS_LONG
 from tests.reclaim.cases import CARD, OWNER, claim, pod, result
 
 PART = "gpu-1-2g-20gb-at-0"
@@ -248,6 +249,7 @@ def judge_pod(one: Pod, mine: list[Any], *, is_shared: bool, evicts_bare: bool) 
     return HolderVerdict.EVICT if owners or evicts_bare else HolderVerdict.BARE
 
 
+@settings(max_examples=10_000 if IS_LONG else 60)
 @given(cluster=clusters(), evicts_bare=st.booleans())
 def test_holders_are_those_of_the_judge(cluster: tuple[list[ResourceClaim], list[Pod]], evicts_bare: bool) -> None:
     claims, pods = cluster
