@@ -9,6 +9,7 @@ device of the card by a claim, or such a claim that no pod uses. Its *verdict* s
     claims, pods ────────> holders    who holds them, with a verdict for each
     all nodes ───────────> plan       in which order they are evicted, where they fit, which budgets are in the way
     the spec, the card, the holders ──> progress    what ``kerf controller --reclaim`` evicts now, and the status
+    cards that need a repair ──> automatic_repairs  the CardMaintenances that it writes and deletes by itself
 
 Nothing here evicts: ``kerf_dra.driver.controller.reclaim`` does, ``kerf drain --dry-run`` only shows the plan.
 """

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from kerf_dra.api.kerf.card_maintenance import is_named_card
+from kerf_dra.api.kerf.card_repairs import CardRepair, choose_repair, parse_repair, repair_taint_key
 from kerf_dra.api.model.device_attributes import (
     ATTRIBUTE_CUT,
     ATTRIBUTE_PCI_BUS_ID,
@@ -33,6 +34,11 @@ class DrainableCard:
     """Whether each of its published devices but the monitor device has the taint of maintenance."""
     is_in_use: bool
     """Whether its node says that something of it is in use; only of meaning while it is withheld."""
+    repair: CardRepair | None = None
+    """What its node says that it needs; None: nothing."""
+
+    def __str__(self) -> str:
+        return f"card {self.name} ({self.uuid}) of node {self.node}"
 
     def owns(self, device: DeviceId) -> bool:
         """Whether ``device`` is the card or a part of it, published now or not."""
@@ -91,8 +97,18 @@ def _build(driver: str, pool: str, name: str, node: str, devices: Sequence[Devic
         uuid=_text(devices[0], driver, ATTRIBUTE_UUID),
         pci_bus_id=_text(devices[0], driver, ATTRIBUTE_PCI_BUS_ID),
         is_withheld=bool(taints) and all(taints),
+        repair=choose_repair(list_repairs(driver, devices)),
         is_in_use=any(taint.value == MAINTENANCE_IN_USE for each in taints for taint in each),
     )
+
+
+def list_repairs(driver: str, devices: Iterable[Device]) -> Iterator[CardRepair]:
+    """Yield what the devices of ``driver`` say that their cards need."""
+    key = repair_taint_key(driver)
+    for device in devices:
+        for taint in _of_key(device, key):
+            if repair := parse_repair(taint.value):
+                yield repair
 
 
 def _of_key(device: Device, key: str) -> Iterator[DeviceTaint]:

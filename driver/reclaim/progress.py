@@ -64,8 +64,8 @@ class Observation:
     """The last answer to the eviction of a pod that was refused, by the pod's UID."""
     earlier: str = ""
     """The older maintenance of the same card, which acts in place of this one; empty: there is none."""
-    has_turn: bool = True
-    """Whether pods may be evicted now, beside those of other cards."""
+    waits_for: str = ""
+    """The limit that keeps its pods from being evicted now, because of other cards; empty: none does."""
 
     @property
     def work(self) -> MaintenanceWork | None:
@@ -134,7 +134,7 @@ def _may_evict(seen: Observation, now: datetime) -> bool:
     deadline = find_deadline(seen.maintenance)
     is_late = deadline is not None and now >= deadline
     is_withheld = seen.card is not None and seen.card.is_withheld and not seen.earlier
-    return is_withheld and _find_phase_of(seen.work) is None and seen.has_turn and not is_late
+    return is_withheld and _find_phase_of(seen.work) is None and not seen.waits_for and not is_late
 
 
 def _find_phase_of(work: MaintenanceWork | None) -> MaintenancePhase | None:
@@ -167,8 +167,8 @@ def _decide_phase(seen: Observation, now: datetime) -> tuple[MaintenancePhase, s
         return "Stuck", f"the deadline is over, and pods are no longer evicted: {_describe(seen, holding)}"
     if staying and len(staying) == len(holding):
         return "Stuck", _describe(seen, staying)
-    if not seen.has_turn:
-        return "Withheld", "other cards are drained first"
+    if seen.waits_for:
+        return "Withheld", f"it waits, because {seen.waits_for}"
     return "Evicting", _describe(seen, holding)
 
 

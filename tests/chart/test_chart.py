@@ -158,6 +158,7 @@ def test_every_manifest_is_of_the_chart() -> None:
         "crds",
         "graded-placement",
         "reclaim",
+        "do-not-evict",
     )
     found = {f"{folder}/{path.name}" for folder in folders for path in (ROOT / "deploy" / folder).glob("*.yaml")}
     assert found == {*MANIFESTS}

@@ -195,6 +195,7 @@ async def test_the_embedded_cluster_is_checked_and_what_it_does_not_serve_is_sai
         "feature-gates": "warning",
         "definitions": "warning",
         "permissions": "warning",
+        "reclaimer": "warning",
         "container-runtime": "warning",
         "other-drivers": "ok",
         "device-plugins": "ok",

@@ -66,11 +66,12 @@ async def wait_taints(namespace: Namespace, *wanted: tuple[str, str, str]) -> No
 
 
 async def tainted_devices(namespace: Namespace) -> Sequence[tuple[tuple[str, str, str], str]]:
-    """Return each taint with the name of its device."""
+    """Return each taint with the name of its device; what repairs a card is in tests/e2e/test_automatic_repairs.py."""
     slices = await namespace.api.list(pods.RESOURCE, "ResourceSlice")
     return [
         ((taint["key"], taint.get("value", ""), taint["effect"]), device["name"])
         for one in slices
         for device in one["spec"].get("devices", ())
         for taint in device.get("taints", ())
+        if not taint["key"].endswith("/repair")
     ]

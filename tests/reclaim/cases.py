@@ -1,6 +1,6 @@
 """Pods and claims on two cards of two nodes, for tests of who holds a card."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -104,7 +104,14 @@ def pod(
 
 def tainted_slices(node: str, card: str, *, value: str, cards: int = 2) -> list[ResourceSlice]:
     """Return the slices of a node whose plugin withholds ``card``."""
-    taint = DeviceTaint(key=f"{GPU.driver}/maintenance", value=value, effect="NoSchedule")
+    return taint_slices(slices(node, cards), card, value=value)
+
+
+def taint_slices(
+    published: Iterable[ResourceSlice], card: str, *, value: str, name: str = "maintenance"
+) -> list[ResourceSlice]:
+    """Return slices with a taint of each device of ``card``."""
+    taint = DeviceTaint(key=f"{GPU.driver}/{name}", value=value, effect="NoSchedule")
 
     def taint_devices(one: ResourceSlice) -> ResourceSlice:
         devices = tuple(
@@ -113,4 +120,4 @@ def tainted_slices(node: str, card: str, *, value: str, cards: int = 2) -> list[
         )
         return replace(one, spec=replace(one.spec, devices=devices))
 
-    return [taint_devices(one) for one in slices(node, cards)]
+    return [taint_devices(one) for one in published]

@@ -125,10 +125,10 @@ def test_after_the_deadline_pods_are_no_longer_evicted() -> None:
 
 
 def test_a_card_waits_while_others_have_their_turn() -> None:
-    progress = decide(holder("web"), has_turn=False)
+    progress = decide(holder("web"), waits_for="4 cards are drained at a time")
     assert (progress.status.phase, evicted(progress)) == ("Withheld", [])
-    assert decide(card=IDLE, has_turn=False).status.phase == "Free"
-    stuck = decide(holder("stays", HolderVerdict.BARE, "not evicted"), has_turn=False)
+    assert decide(card=IDLE, waits_for="4 cards are drained at a time").status.phase == "Free"
+    stuck = decide(holder("stays", HolderVerdict.BARE, "not evicted"), waits_for="4 cards are drained at a time")
     assert stuck.status.phase == "Stuck", "waiting would not help"
 
 

@@ -22,6 +22,7 @@ SAMPLER: Final = "tests/kubeletplugin/usage/test_sampler.py"
 DRIVEN: Final = {
     "driver/controller/repeated_writes.py: write_repeatedly": "tests/controller/classic/test_unused_classes.py",
     "driver/controller/reclaim/executor.py: CardReclaimer.run": "tests/controller/reclaim/test_loop.py",
+    "driver/controller/reclaim/repairer.py: CardRepairer.run": "tests/controller/reclaim/test_loop.py",
     "driver/controller/structured/app.py: StructuredController._follow_grading": IDLE,
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
     "driver/controller/structured/discovery/reconciler.py: DiscoveryReconciler.run": NODES,

@@ -115,8 +115,8 @@ def reasons() -> set[str]:
 
 def taints() -> set[str]:
     """The keys of the taints that the plugin sets, without its driver's name."""
-    # These are made by ``kerf_dra.api.model.device_attributes``, which explanations know, too.
-    found = {"kept-out", "maintenance", "monitor"}
+    # These are made by ``kerf_dra.api``, because explanations or the reclaimer know them, too.
+    found = {"kept-out", "maintenance", "monitor", "repair"}
     for path in modules("driver"):
         if path.is_relative_to("driver/kubeletplugin/inventory"):
             for node in ast.walk(tree(path)):

@@ -55,6 +55,7 @@ MANIFESTS: Final[Mapping[str, Rendered]] = {
     "early-loading/permissions.yaml": Rendered(["early-loading.yaml"], ["earlyLoading.enabled=true"]),
     "graded-placement/policy.yaml": Rendered(["graded-placement.yaml"], ["gradedPlacement.enabled=true"]),
     "reclaim/reclaimer.yaml": Rendered(["reclaim.yaml"], ["reclaim.enabled=true"]),
+    "do-not-evict/policy.yaml": Rendered(["do-not-evict.yaml"], ["reclaim.restrictDoNotEvict=true"]),
     "classic/permissions.yaml": Rendered(["classic-permissions.yaml"], ["classic.enabled=true"]),
     "classic/sharing-policy.yaml": Rendered(["classic-sharing-policy.yaml"], ["classic.enabled=true"]),
     **{

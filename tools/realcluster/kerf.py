@@ -130,13 +130,21 @@ class Kerf:
         self._processes.start(name, command)
         await self._wait_ready(name, address)
 
-    async def start_reclaimer(self) -> None:
-        """Apply ``deploy/reclaim``, start the reclaimer with its account, and wait until it is ready."""
+    async def start_reclaimer(self, mode: str = "Report") -> None:
+        """Apply ``deploy/reclaim``, start the reclaimer with its account, and wait until it is ready.
+
+        In mode Act the account may create CardMaintenances, as the chart lets it.
+        """
         for document in manifests(DEPLOY / "reclaim"):
+            if mode == "Act" and document["kind"] == "ClusterRole":
+                document["rules"] += [
+                    {"apiGroups": ["kerf.dev"], "resources": ["cardmaintenances"], "verbs": ["create"]}
+                ]
             await self._api.apply(document, **({"dryRun": "All"} if document["kind"] in _WORKLOADS else {}))
         user = await self._token_file(RECLAIMER, RECLAIMER, None)
         environment = {"POD_NAME": RECLAIMER}
-        arguments = self._arguments(RECLAIMER, environment, drop=("--probes-address",), folder="reclaim")
+        drop = ("--probes-address", "--reclaim-mode")
+        arguments = [*self._arguments(RECLAIMER, environment, drop=drop, folder="reclaim"), f"--reclaim-mode={mode}"]
         address = f"127.0.0.1:{free_port()}"
         command = _kerf([*arguments, f"--kubeconfig={user}", f"--probes-address={address}", "--log-format=text"])
         self._processes.start(RECLAIMER, command)

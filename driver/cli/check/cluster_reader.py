@@ -41,10 +41,12 @@ from kerf_dra.driver.diagnostics.preflight.cluster import (
 )
 from kerf_dra.driver.diagnostics.preflight.memory import OWN_PODS
 from kerf_dra.driver.diagnostics.preflight.permissions import (
+    RECLAIMER,
     AccountReview,
     Permission,
     controller_permissions,
     plugin_permissions,
+    reclaimer_permissions,
 )
 from kerf_dra.driver.diagnostics.preflight.results import Unread
 from kerf_dra.driver.diagnostics.preflight.uninstall import UninstallFacts
@@ -137,6 +139,7 @@ async def read_cluster(
                 _read_definitions(client, CLASSIC_KINDS if is_classic else STRUCTURED_KINDS)
             ),
             reviews=await read_or_unread(_review_accounts(client, accounts.namespace, needed)),
+            reclaimer=None if is_classic else await read_or_unread(_review_reclaimer(client, accounts.namespace)),
             nodes=await read_or_unread(_list_nodes(client)),
             slices=() if is_classic else await read_or_unread(list_slices(client)),
             claims=() if is_classic else await read_or_unread(_list_structured_claims(client)),
@@ -291,6 +294,12 @@ async def _review_accounts(
         denied = await _find_denied(permissions, is_allowed)
         reviews.append(AccountReview(account=f"{namespace}/{name}", needed=permissions, denied=denied))
     return reviews
+
+
+async def _review_reclaimer(client: Client, namespace: str) -> AccountReview:
+    """Ask what the reclaimer's account may do. Raises ApiError."""
+    [review] = await _review_accounts(client, namespace, {RECLAIMER: reclaimer_permissions(namespace)})
+    return review
 
 
 async def _find_denied(

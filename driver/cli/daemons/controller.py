@@ -54,11 +54,40 @@ from kerf_dra.driver.runtime.logs import Format
     help="Evict the pods that hold cards in maintenance (`kerf drain`), and do nothing else (from Kubernetes 1.32 on).",
 )
 @option(
+    "--reclaim-mode",
+    type=click.Choice(["Off", "Report", "Act"]),
+    default="Report",
+    show_default=True,
+    help="With --reclaim: Report carries out `kerf drain`, and only reports which cards need a repair; Act has them "
+    "repaired, too; Off evicts nothing, and ends repairs that have not begun.",
+)
+@option(
     "--reclaim-cards",
-    type=click.IntRange(1, 1000),
+    type=click.IntRange(0, 1000),
     default=4,
     show_default=True,
-    help="With --reclaim: how many cards are drained at a time.",
+    help="With --reclaim: how many cards are drained at a time; 0: none.",
+)
+@option(
+    "--reclaim-node-cards",
+    type=click.IntRange(0, 1000),
+    default=2,
+    show_default=True,
+    help="With --reclaim: how many of them on one node.",
+)
+@option(
+    "--reclaim-evictions",
+    type=click.IntRange(0, 100_000),
+    default=200,
+    show_default=True,
+    help="With --reclaim: how many pods are evicted in an hour; 0: none.",
+)
+@option(
+    "--reclaim-namespace-evictions",
+    type=click.IntRange(0, 100_000),
+    default=100,
+    show_default=True,
+    help="With --reclaim: how many of them in one namespace.",
 )
 @logging_options
 def command(
@@ -70,7 +99,11 @@ def command(
     extender_address: str | None,
     extender_certificates: Path | None,
     reclaim: bool,
+    reclaim_mode: str,
     reclaim_cards: int,
+    reclaim_node_cards: int,
+    reclaim_evictions: int,
+    reclaim_namespace_evictions: int,
     log_level: str,
     log_format: Format,
 ) -> int:
@@ -83,6 +116,7 @@ def command(
     from kerf_dra.driver.controller.reclaim.settings import NAME as RECLAIM_NAME
     from kerf_dra.driver.controller.reclaim.settings import ReclaimSettings
     from kerf_dra.driver.controller.settings import LEASE, ExtenderSettings, Settings
+    from kerf_dra.driver.reclaim.automatic_repairs import ReclaimMode, RepairLimits
 
     if reclaim and extender_address is not None:
         raise click.UsageError("--reclaim and --extender-address are for different processes")
@@ -91,13 +125,19 @@ def command(
     extender = None
     if extender_address is not None and extender_certificates is not None:
         extender = ExtenderSettings(address=extender_address, certificates=extender_certificates)
+    reclaim_settings = ReclaimSettings(
+        mode=ReclaimMode(reclaim_mode),
+        limits=RepairLimits(cards=reclaim_cards, node_cards=reclaim_node_cards),
+        evictions=reclaim_evictions,
+        namespace_evictions=reclaim_namespace_evictions,
+    )
     settings = Settings(
         kubeconfig=kubeconfig,
         identity=identity or f"{socket.gethostname()}-{os.getpid()}",
         lease=ObjectRef(lease_namespace, lease_name or (RECLAIM_NAME if reclaim else LEASE.name)),
         probes=probes_address,
         extender=extender,
-        reclaim=ReclaimSettings(cards_at_once=reclaim_cards) if reclaim else None,
+        reclaim=reclaim_settings if reclaim else None,
     )
     logs.configure(level=log_level, format=log_format)
     return lifecycle.run(partial(app.run, settings))

@@ -8,6 +8,7 @@ tried again: a restart in the middle goes on from the status and the cluster.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -37,10 +38,12 @@ from kerf_dra.driver.controller.reclaim.settings import NAME, ReclaimSettings
 from kerf_dra.driver.families.shared.node_labels import NODE_LABEL, make_node_label
 from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kube.http.client import PatchType
-from kerf_dra.driver.kube.http.errors import ApiError, ConflictError, NotFoundError, ThrottledError
+from kerf_dra.driver.kube.http.errors import ApiError, ConflictError, NotFoundError, StatusError, ThrottledError
 from kerf_dra.driver.kube.patches import replace_by_merge
 from kerf_dra.driver.kube.store import ObjectChange, Store
+from kerf_dra.driver.reclaim.automatic_repairs import ReclaimMode
 from kerf_dra.driver.reclaim.cards import DrainableCard, find_card, find_cards
+from kerf_dra.driver.reclaim.eviction_budget import EvictionBudget
 from kerf_dra.driver.reclaim.holders import Holder, find_holders
 from kerf_dra.driver.reclaim.progress import Observation, build_invalid_status, decide_progress
 from kerf_dra.driver.runtime import metrics
@@ -63,7 +66,7 @@ _maintenances: Final = metrics.gauge("kerf_card_maintenances", "CardMaintenances
 _evictions: Final = metrics.counter(
     "kerf_card_evictions_total",
     "Evictions of pods that hold cards in maintenance: accepted, refused by a disruption budget (budget), of a pod "
-    "that was gone, or failed.",
+    "that was gone, or failed; and those that were not tried because of the limits of an hour (limited).",
     ["result"],
 )
 
@@ -85,6 +88,8 @@ class _Pass:
 
     turns: int
     """How many cards more may be drained."""
+    node_turns: Counter[str] = field(default_factory=Counter)
+    """How many cards of each node are drained."""
     phases: list[MaintenancePhase] = field(default_factory=list)
     cards: list[DrainableCard] = field(default_factory=list)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -170,6 +175,7 @@ class CardReclaimer:
         """The cards in maintenance, as of the last pass."""
         self._refusals: dict[str, _Refusal] = {}
         """By the UID of the pod."""
+        self._budget = EvictionBudget(settings.evictions, settings.namespace_evictions)
         self._problems = ProblemLog(_log)
 
     def on_maintenance(self, _change: ObjectChange[CardMaintenanceObject]) -> None:
@@ -195,7 +201,9 @@ class CardReclaimer:
 
         A maintenance whose node cannot be read, or whose status cannot be written, does not keep others from it.
         """
-        found = _Pass(turns=self._settings.cards_at_once)
+        if self._settings.mode is ReclaimMode.OFF:
+            return False
+        found = _Pass(turns=self._settings.limits.cards)
         held = (each for each in self._maintenances.values() if not each.is_terminating)
         for each in sorted(held, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)):
             name = each.metadata.name
@@ -234,6 +242,7 @@ class CardReclaimer:
             progress = decide_progress(replace(seen, answers=self._list_answers()), self._now())
         phase = progress.status.phase or "Pending"
         found.turns -= phase == "Evicting"
+        found.node_turns[maintenance.spec.node_name] += phase == "Evicting"
         found.phases.append(phase)
         await self._write_status(held, progress.status)
 
@@ -255,8 +264,17 @@ class CardReclaimer:
             holders=holders,
             answers=self._list_answers(),
             earlier="" if card is None else found.owners.get((card.node, card.uuid), ""),
-            has_turn=found.turns > 0,
+            waits_for=self._find_limit(node, found),
         )
+
+    def _find_limit(self, node: str, found: _Pass) -> str:
+        """Return which limit keeps the pods of a further card of a node from being evicted now; empty: none."""
+        limits = self._settings.limits
+        if found.turns <= 0:
+            return f"{limits.cards} cards of the cluster are drained at a time (--reclaim-cards)"
+        if found.node_turns[node] >= limits.node_cards:
+            return f"{limits.node_cards} cards of a node are drained at a time (--reclaim-node-cards)"
+        return ""
 
     async def _is_current(self, held: CardMaintenanceObject) -> bool:
         """Whether a maintenance is still there as it was seen: a late watch must not have pods evicted for one that has
@@ -278,20 +296,28 @@ class CardReclaimer:
             refusal = self._refusals.get(holder.uid)
             if holder.pod is None or (refusal is not None and self._monotonic() < refusal.again_at):
                 continue
+            if limit := self._budget.take(holder.pod.namespace, self._monotonic()):
+                self._note_limit(holder, limit)
+                continue
             metadata = ObjectMeta(namespace=holder.pod.namespace, name=holder.pod.name)
             options = EvictionOptions(preconditions=EvictionPreconditions(uid=holder.uid))
             eviction = Eviction(metadata=metadata, delete_options=options)
             try:
                 await self._client.create_subresource(EVICTIONS, eviction, "eviction")
             except (NotFoundError, ConflictError):  # it has gone, or another pod has its name: the next pass sees it
+                self._budget.give_back()
                 _evictions.labels("gone").inc()
             except ThrottledError as error:
+                self._budget.give_back()
                 self._note_refusal(holder, f"its eviction waits: {error.message}")
                 _evictions.labels("budget").inc()
             except ApiError as error:
+                if isinstance(error, StatusError):  # else it may have happened: the answer is lost
+                    self._budget.give_back()
                 self._note_refusal(holder, f"its eviction failed: {error.message}")
                 _evictions.labels("failed").inc()
             else:
+                self._refusals.pop(holder.uid, None)
                 _evictions.labels("accepted").inc()
                 self._report(seen, holder)
 
@@ -301,6 +327,14 @@ class CardReclaimer:
         self._refusals[holder.uid] = _Refusal(message, self._monotonic() + next(delays), delays)
         if before is None or before.message != message:
             _log.info("pod %s: %s", holder.pod, message)
+
+    def _note_limit(self, holder: Holder, limit: str) -> None:
+        """Note that the eviction of a pod waits for the next hour; the next pass looks again."""
+        before, message = self._refusals.get(holder.uid), f"its eviction waits: {limit}"
+        if before is None or before.message != message:
+            _evictions.labels("limited").inc()
+        delays = _RETRIES.delays() if before is None else before.delays
+        self._refusals[holder.uid] = _Refusal(message, self._monotonic(), delays)
 
     def _report(self, seen: Observation, holder: Holder) -> None:
         """Log an eviction, and report it about the pod."""

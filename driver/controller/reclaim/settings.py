@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from kerf_dra.driver.reclaim.automatic_repairs import ReclaimMode, RepairLimits
+
 NAME: Final = "kerf-reclaimer"
 """The name of the program: user agent, event source and field manager."""
 
@@ -11,8 +13,16 @@ NAME: Final = "kerf-reclaimer"
 class ReclaimSettings:
     """Settings of the eviction of pods from cards in maintenance."""
 
-    cards_at_once: int = 4
-    """How many cards of the cluster are drained at a time: half a node of eight."""
+    mode: ReclaimMode = ReclaimMode.REPORT
+    """What is done: an administrator sees what Act would do before it does."""
+    limits: RepairLimits = RepairLimits(cards=4, node_cards=2)  # noqa: RUF009  (frozen)
+    """How many cards are drained at a time, whoever has asked for it, and how many are repaired at a time without
+    having been asked for: half a node of eight, and a quarter of one. Zero: none."""
+    evictions: int = 200
+    """The most evictions in an hour: the pods of four cards with seven partitions each, of which each is shared by
+    seven. Zero: none."""
+    namespace_evictions: int = 100
+    """The most of them in one namespace: half of all, so that the cards of another one can be drained meanwhile."""
     active_s: float = 2.0
     """The period of looking at cards that are being drained: three reads for each, and pods end in seconds."""
     idle_s: float = 30.0

@@ -73,6 +73,8 @@ _PLUGIN_TAINTS: Final[Mapping[str, str]] = {
     "claims: a new pod gets other devices, unless the card is let in again",
     "maintenance": "an administrator has drained the card on {node}, which gets no new claims: a new pod gets other "
     "devices until `kerf undrain` ends that (kubectl get cardmaintenances)",
+    "repair": "the card on {node} is to be repaired, which the taint's value names (reset, reset-when-free or boot): "
+    "the reclaimer does it in mode Act, else drain the card (docs/one-card.md); a new pod gets other devices",
     "refused": "a new pod gets other devices, and the taint goes after two minutes: the hardware has refused the "
     "device three times, and the events DeviceRefused of claim and pod say why",
     "load-failed": "the device is free again by itself after the back-off; the log of the plugin on {node} has the "

@@ -21,6 +21,8 @@ from kerf_dra.driver.diagnostics.preflight.memory import CHECK as MEMORY
 from kerf_dra.driver.diagnostics.preflight.memory import check_memory
 from kerf_dra.driver.diagnostics.preflight.other_drivers import PLUGINS, check_device_plugins, check_drivers
 from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, check_permissions
+from kerf_dra.driver.diagnostics.preflight.reclaimer import CHECK as RECLAIMER
+from kerf_dra.driver.diagnostics.preflight.reclaimer import check_reclaimer
 from kerf_dra.driver.diagnostics.preflight.results import (
     CheckResult,
     PreflightReport,
@@ -115,6 +117,8 @@ class ClusterFacts:
     definitions: Mapping[str, CustomResourceDefinition | None] | Unread
     """Kerf's kinds by name; None: it does not exist."""
     reviews: Sequence[AccountReview] | Unread
+    reclaimer: AccountReview | Unread | None
+    """What the reclaimer's account may do; None: it does not work here, because drivers allocate."""
     nodes: Sequence[NodeSetup] | Unread
     slices: Sequence[ResourceSlice] | Unread
     """Those of all drivers."""
@@ -270,6 +274,17 @@ def _check_permissions(facts: ClusterFacts) -> Iterator[CheckResult]:
     yield from check_permissions(facts.reviews)
 
 
+def _check_reclaimer(facts: ClusterFacts) -> Iterator[CheckResult]:
+    if facts.reclaimer is None:
+        return
+    for found, what in ((facts.reclaimer, "what the reclaimer may do"), (facts.pods, "pods of Kerf")):
+        if isinstance(found, Unread):
+            yield unread(RECLAIMER, what, found)
+            return
+    if not isinstance(facts.reclaimer, Unread) and not isinstance(facts.pods, Unread):
+        yield from check_reclaimer(facts.pods, facts.reclaimer)
+
+
 def _check_nodes(facts: ClusterFacts) -> Iterator[CheckResult]:
     if isinstance(facts.nodes, Unread):
         yield unread(RUNTIME, "nodes", facts.nodes)
@@ -414,6 +429,7 @@ _CHECKS: Final[Sequence[Callable[[ClusterFacts], Iterator[CheckResult]]]] = (
     _check_gates,
     _check_definitions,
     _check_permissions,
+    _check_reclaimer,
     _check_nodes,
     _check_other_drivers,
     _check_allocations,

@@ -1,7 +1,7 @@
 """What Kerf's accounts must be allowed to do, and the check of what they are.
 
-The tables are the rules of ``deploy/manifests`` and ``deploy/classic``, which a test compares. RBAC is asked by
-SubjectAccessReview, because it alone knows what all roles, groups and webhooks together allow.
+The tables are the rules of ``deploy/manifests``, ``deploy/classic`` and ``deploy/reclaim``, which a test compares. RBAC
+is asked by SubjectAccessReview, because it alone knows what all roles, groups and webhooks together allow.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +13,8 @@ from kerf_dra.driver.diagnostics.preflight.results import CheckResult, Unread, n
 CONTROLLER: Final = "kerf-controller"
 PLUGIN: Final = "kerf-kubelet-plugin"
 """The service accounts of ``deploy/manifests``."""
+RECLAIMER: Final = "kerf-reclaimer"
+"""The service account of ``deploy/reclaim``, and the name of its Lease."""
 _CHECK: Final = "permissions"
 _BINDING: Final = "graded-placement.gpu.kerf.dev"
 """The binding of ``deploy/graded-placement``."""
@@ -62,6 +64,17 @@ def controller_permissions(namespace: str, lease: str = CONTROLLER, *, is_classi
         *_rules("", {"events": "create patch"}, namespace="default"),
     ]
     return [*every, *_CONTROLLER_CLASSIC] if is_classic else every
+
+
+def reclaimer_permissions(namespace: str) -> list[Permission]:
+    """Return what the reclaimer needs in every mode, with its Lease in ``namespace``."""
+    return [
+        *_rules("kerf.dev", {"cardmaintenances": "get list watch patch delete", "cardmaintenances/status": "patch"}),
+        *_rules("resource.k8s.io", {"resourceclaims": "list watch", "resourceslices": "list watch"}),
+        *_rules("", {"pods": "list", "pods/eviction": "create", "events": "create patch"}),
+        *_rules("coordination.k8s.io", {"leases": "create"}, namespace=namespace),
+        *_rules("coordination.k8s.io", {"leases": "get update"}, namespace=namespace, name=RECLAIMER),
+    ]
 
 
 def plugin_permissions(drivers: Iterable[str], *, minor: int, is_classic: bool = False) -> list[Permission]:

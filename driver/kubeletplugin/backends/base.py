@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.api.kerf.card_repairs import CardRepair
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.names import ClaimRef, ShareId
@@ -170,6 +171,8 @@ class UnhealthyState(NamedTuple):
     state: HealthState
     """UNHEALTHY or LOST."""
     reason: str
+    repair: CardRepair | None = None
+    """What repairs the card; None: nothing, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +185,8 @@ class HealthChange:
     state: HealthState
     reason: str
     """The reason, for people; at most 1024 bytes (KEP-4680)."""
+    repair: CardRepair | None = None
+    """What repairs the card; None: nothing, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

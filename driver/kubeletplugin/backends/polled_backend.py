@@ -95,6 +95,7 @@ def _compare(card_uuid: str, before: States, now: States) -> list[HealthChange |
             partition=part,
             state=state.state if (state := now.get(part)) else HealthState.HEALTHY,
             reason=state.reason if state else "recovered",
+            repair=state.repair if state else None,
         )
         for part in changed
     ]

@@ -409,7 +409,8 @@ def _build_taints(
     layout: SliceLayout,
     in_use: Collection[str],
 ) -> dict[str, tuple[DeviceTaint, ...]]:
-    """Build the taints of each device, at most as many as ``layout`` allows: those that evict before the others.
+    """Build the taints of each device, at most as many as ``layout`` allows: those that evict before the others, and
+    the one that says what repairs the card last.
 
     ``in_use`` are the UUIDs of the cards of which something is.
     """
@@ -423,6 +424,7 @@ def _build_taints(
         if restrictions is not None:
             maintained = restrictions.maintenances.build_taints(by_uuid[partition.card_uuid], in_use)
             taints = (*maintained, *taints, *restrictions.build_taints(partition))
+        taints = (*taints, *health_tracker.build_repair_taints(partition))
         if len(taints) > limit:
             taints = tuple(sorted(taints, key=lambda taint: taint.effect != "NoExecute")[:limit])
         if taints:

@@ -1,14 +1,14 @@
-"""A cluster of one node with two cards for tests of the reclaimer: pods, claims, a plugin that taints, an API server.
+"""A cluster of one node with cards for tests of the reclaimer: pods, claims, a plugin that taints, an API server.
 
 The API server evicts as Kubernetes' does: with the UID as a precondition, not while a disruption budget protects the
 pod, and a pod that is evicted is being deleted until it has ended. Each accepted eviction is judged at once.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -25,13 +25,15 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.api.wire import Kind, ListMeta, ObjectList
 from kerf_dra.driver.controller.reclaim.executor import CLAIM_INDEXERS, CardReclaimer
+from kerf_dra.driver.controller.reclaim.repairer import CardRepairer, SliceRepairs, keep_repairs
 from kerf_dra.driver.controller.reclaim.settings import ReclaimSettings
 from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kube.http.client import PatchType
-from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError, ThrottledError
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError, ThrottledError
 from kerf_dra.driver.kube.store import Store
+from kerf_dra.driver.reclaim.automatic_repairs import AUTOMATIC_LABEL, ReclaimMode
 from tests.fakes.cluster_states import slices
-from tests.reclaim.cases import claim, pod, result, tainted_slices
+from tests.reclaim.cases import claim, pod, result, taint_slices
 
 START: Final = datetime(2026, 11, 27, 10, 0, tzinfo=UTC)
 NODE: Final = "node-1"
@@ -47,6 +49,17 @@ class KilledError(Exception):
     """The process ends here."""
 
 
+@dataclass(frozen=True)
+class Process:
+    """One process of the reclaimer, with its caches."""
+
+    maintenances: Store[CardMaintenanceObject]
+    claims: Store[AllocatedClaim]
+    repairs: Store[SliceRepairs]
+    reclaimer: CardReclaimer
+    repairer: CardRepairer
+
+
 @dataclass
 class Cluster:
     """The API server, the caches of the reclaimer, and the reclaimer; ``new_process`` is a restart of it."""
@@ -60,8 +73,12 @@ class Cluster:
     """The card of each pod, by its UID."""
     claims: dict[ObjectRef, AllocatedClaim] = field(default_factory=dict)
     maintenances: dict[str, JsonObject] = field(default_factory=dict)
+    names: tuple[str, ...] = CARDS
+    """The cards of the node."""
     tainted: set[str] = field(default_factory=set)
     """The cards that the plugin has tainted."""
+    repairs: dict[str, str] = field(default_factory=dict)
+    """What the plugin says that cards need, as the value of the taint."""
     protected: set[str] = field(default_factory=set)
     """The UIDs of pods whose disruption budget allows no eviction."""
     evicted: list[str] = field(default_factory=list)
@@ -69,64 +86,108 @@ class Cluster:
     calls: list[tuple[str, str]] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
     may_evict_bare: bool = False
+    refuses_second_eviction: bool = True
+    """Whether a pod that is being deleted must not be evicted again; two leaders may do that at the same time."""
     seconds: float = 0.0
     settings: ReclaimSettings = field(default_factory=ReclaimSettings)
 
     def __post_init__(self) -> None:
         self._numbers = 0
-        self.reclaimer = self.new_process()
+        self._version = 0
+        self.process = self.start_process()
+
+    @property
+    def reclaimer(self) -> CardReclaimer:
+        return self.process.reclaimer
+
+    @property
+    def repairer(self) -> CardRepairer:
+        return self.process.repairer
 
     def new_process(self) -> CardReclaimer:
-        self._maintenances: Store[CardMaintenanceObject] = Store()
-        self._claims: Store[AllocatedClaim] = Store(CLAIM_INDEXERS)
-        self.reclaimer = CardReclaimer(
-            self,
-            maintenances=self._maintenances,
-            claims=self._claims,
-            slices=KINDS.resource_slices,
-            events=self,
-            settings=self.settings,
-            now=lambda: START + timedelta(seconds=self.seconds),
-            monotonic=lambda: self.seconds,
-        )
-        self.deliver()
+        """Have another process in place of the one that there was."""
+        self.process = self.start_process()
         return self.reclaimer
 
-    def deliver(self) -> None:
-        """Have the caches show what the API server has."""
+    def start_process(self) -> "Process":
+        maintenances: Store[CardMaintenanceObject] = Store()
+        claims: Store[AllocatedClaim] = Store(CLAIM_INDEXERS)
+        repairs: Store[SliceRepairs] = Store()
+        process = Process(
+            maintenances,
+            claims,
+            repairs,
+            CardReclaimer(
+                self,
+                maintenances=maintenances,
+                claims=claims,
+                slices=KINDS.resource_slices,
+                events=self,
+                settings=self.settings,
+                now=lambda: START + timedelta(seconds=self.seconds),
+                monotonic=lambda: self.seconds,
+            ),
+            CardRepairer(
+                self,
+                maintenances=maintenances,
+                claims=claims,
+                repairs=repairs,
+                slices=KINDS.resource_slices,
+                events=self,
+                settings=self.settings,
+                now=lambda: START + timedelta(seconds=self.seconds),
+            ),
+        )
+        self.deliver(process)
+        return process
+
+    def deliver(self, process: "Process | None" = None) -> None:
+        """Have the caches of a process show what the API server has."""
+        process = process or self.process
         found = {name: CARD_MAINTENANCES.decode(msgspec.json.encode(one)) for name, one in self.maintenances.items()}
-        _copy(self._maintenances, {one.ref: one for one in found.values()})
-        _copy(self._claims, self.claims)
+        _copy(process.maintenances, {one.ref: one for one in found.values()})
+        _copy(process.claims, self.claims)
+        _copy(process.repairs, {one.ref: one for one in map(keep_repairs, self._list_slices(NODE))})
 
     async def reconcile(self) -> bool:
         """Do one pass with caches that are up to date."""
         self.deliver()
         return await self.reclaimer.reconcile()
 
+    async def repair(self) -> None:
+        """Do one pass of the part that acts by itself with caches that are up to date."""
+        self.deliver()
+        await self.repairer.reconcile()
+
     # --- what people, pods and nodes do ------------------------------------------------------------------------------
 
     def drain(self, card: str, name: str = "", **spec: Any) -> str:
         self._numbers += 1
         name = name or f"drain-{card}"
-        created = (START + timedelta(seconds=self._numbers)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._store(name, {}, {"nodeName": NODE, "card": uuid(card), **spec}, self._numbers)
+        return name
+
+    def _store(self, name: str, labels: dict[str, str], spec: JsonObject, seconds: float) -> None:
+        self._version += 1
         self.maintenances[name] = {
             "metadata": {
                 "name": name,
-                "uid": f"uid-{name}-{self._numbers}",
+                "uid": f"uid-{name}-{self._version}",
+                "resourceVersion": str(self._version),
                 "generation": 1,
-                "creationTimestamp": created,
+                "creationTimestamp": (START + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "labels": labels,
             },
-            "spec": {"nodeName": NODE, "card": uuid(card), **spec},
+            "spec": spec,
         }
-        return name
 
     def follow_maintenances(self) -> None:
         """Have the plugin taint what is in maintenance, and nothing else."""
         wanted = {str(one["spec"].get("card", "")).lower() for one in self.maintenances.values()}
-        self.tainted = {card for card in CARDS if uuid(card).lower() in wanted}
+        self.tainted = {card for card in self.names if uuid(card).lower() in wanted}
 
-    def run_pod(self, name: str, card: str, **fields: Any) -> str:
-        """Have a pod run with a partition of a card; returns its UID."""
+    def run_pod(self, name: str, card: str, start: int = 0, **fields: Any) -> str:
+        """Have a pod run with a partition of a card, the one at memory slice ``start``; returns its UID."""
         self._numbers += 1
         uid = f"uid-{name}-{self._numbers}"
         made = pod(name, f"{name}-gpu", **fields)
@@ -134,7 +195,7 @@ class Cluster:
         namespace = made.metadata.namespace
         self.pods[made.ref] = made
         self.cards[uid] = card
-        held = claim(f"{name}-gpu", result(f"{card}-1g-10gb-at-0"), users=[name], namespace=namespace)
+        held = claim(f"{name}-gpu", result(f"{card}-1g-10gb-at-{start}"), users=[name], namespace=namespace)
         reserved = replace(held.status.reserved_for[0], uid=uid)
         status = replace(held.status, reserved_for=(reserved,))
         owner = replace(held.metadata.owner_references[0], uid=uid)
@@ -175,7 +236,9 @@ class Cluster:
 
     def _list_slices(self, node: str) -> tuple[ResourceSlice, ...]:
         tainted = self.tainted if node == NODE else set()
-        return _publish(node, *((card, "in-use" if self.is_in_use(card) else "idle") for card in sorted(tainted)))
+        taints = [("maintenance", card, "in-use" if self.is_in_use(card) else "idle") for card in sorted(tainted)]
+        taints += [("repair", card, value) for card, value in sorted(self.repairs.items()) if node == NODE]
+        return _publish(node, len(self.names), *taints)
 
     async def create_subresource(self, kind: Kind[ObjectT], value: ObjectT, subresource: str) -> None:
         assert subresource == "eviction"
@@ -189,9 +252,11 @@ class Cluster:
             raise ConflictError("POST", 409, "Conflict", "the UID in the precondition is another one")
         if uid in self.protected:
             raise ThrottledError("POST", 429, "TooManyRequests", BUDGET)
+        if present.is_terminating and not self.refuses_second_eviction:
+            return
         assert uid not in self.evicted, f"{value.ref} is evicted twice"
         assert self.cards[uid] in self.tainted, f"{value.ref} is evicted from a card that still gets claims"
-        assert self.cards[uid] in self._list_drained(), f"{value.ref} is evicted from a card that is not drained"
+        assert self.cards[uid] in self.list_drained(), f"{value.ref} is evicted from a card that is not drained"
         assert present.metadata.namespace != "kube-system"
         assert present.metadata.owner_references or self.may_evict_bare, "nothing creates it again"
         assert "kerf.dev/do-not-evict" not in present.metadata.annotations
@@ -200,9 +265,10 @@ class Cluster:
         self.pods[value.ref] = replace(present, metadata=replace(present.metadata, deletion_timestamp=stamp))
         self._end("evict", str(value.ref))
 
-    def _list_drained(self) -> set[str]:
+    def list_drained(self) -> Collection[str]:
+        """Return the cards of which pods may be evicted."""
         wanted = {str(one["spec"].get("card")) for one in self.maintenances.values()}
-        return {card for card in CARDS if uuid(card) in wanted}
+        return {card for card in self.names if uuid(card) in wanted}
 
     async def patch(
         self,
@@ -223,12 +289,53 @@ class Cluster:
             raise ConflictError("PATCH", 409, "Conflict", "the UID is another one")
         assert set(patch) == ({"metadata", "status"} if subresource else {"metadata"})
         assert "work" not in patch.get("status", {}), "the node alone writes it, and may have since"
-        self.maintenances[name] = _merge(held, patch)
+        self._version += 1
+        self.maintenances[name] = _merge(held, {**patch, "metadata": self._stamp(patch["metadata"])})
         self._end(f"patch {subresource or 'object'}", name)
         return kind.decode(msgspec.json.encode(self.maintenances[name]))
 
+    def _stamp(self, metadata: JsonObject) -> JsonObject:
+        return {**metadata, "resourceVersion": str(self._version)}
+
+    async def create(self, kind: Kind[ObjectT], value: ObjectT, *, field_manager: str = "") -> ObjectT:
+        name = value.metadata.name
+        self._begin("create", name)
+        if name in self.maintenances:
+            raise AlreadyExistsError("POST", 409, "AlreadyExists", "there is one")
+        assert isinstance(value, CardMaintenanceObject)
+        assert field_manager == "kerf-reclaimer"
+        assert self.settings.mode is ReclaimMode.ACT
+        opened = [
+            one
+            for one in self.list_open()
+            if one["spec"]["card"] == value.spec["card"] and one["metadata"]["labels"].get(AUTOMATIC_LABEL)
+        ]
+        assert not opened, f"{name} is the second one for its card, beside {opened}"
+        self._store(name, dict(value.metadata.labels), dict(value.spec), self.seconds)
+        self._end("create", name)
+        return kind.decode(msgspec.json.encode(self.maintenances[name]))
+
+    def list_open(self) -> Sequence[JsonObject]:
+        """Return the CardMaintenances whose cards have not been returned."""
+        return [
+            one for one in self.maintenances.values() if one.get("status", {}).get("work", {}).get("state") != "Done"
+        ]
+
+    async def delete(
+        self, kind: Kind[ObjectT], name: str, *, uid: str | None = None, resource_version: str | None = None
+    ) -> None:
+        self._begin("delete", name)
+        held = self.maintenances.get(name)
+        if held is None:
+            raise NotFoundError("DELETE", 404, "NotFound", "no such object")
+        if (held["metadata"]["uid"], held["metadata"]["resourceVersion"]) != (uid, resource_version):
+            raise ConflictError("DELETE", 409, "Conflict", "it is another one")
+        assert held["metadata"]["labels"].get(AUTOMATIC_LABEL) == "true", "people's are never deleted"
+        del self.maintenances[name]
+        self._end("delete", name)
+
     def report(self, about: ObjectReference, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
-        assert (type, reason) == ("Normal", "CardDrained")
+        assert (type, reason, about.kind) in (("Normal", "CardDrained", "Pod"), ("Warning", "CardNeedsRepair", "Node"))
         self.events.append((about.name, message))
 
     def _begin(self, verb: str, name: str) -> None:
@@ -241,14 +348,25 @@ class Cluster:
             raise error
 
 
-@cache
-def _publish(node: str, *tainted: tuple[str, str]) -> tuple[ResourceSlice, ...]:
-    """Return the slices of a node with these cards tainted, each with the value."""
-    published = {one.metadata.name: one for one in slices(node, len(CARDS))}
-    for card, value in tainted:
-        for one in tainted_slices(node, card, value=value, cards=len(CARDS)):
+@lru_cache(maxsize=512)  # of eight cards one or two have taints at a time
+def _publish(node: str, cards: int, *tainted: tuple[str, str, str]) -> tuple[ResourceSlice, ...]:
+    """Return the slices of a node with these taints: each with its name, the card and the value."""
+    published = {one.metadata.name: one for one in _list_untainted(node, cards)}
+    for name, card, value in tainted:
+        for one in taint_slices(_list_untainted(node, cards), card, value=value, name=name):
             published[one.metadata.name] = _merge_taints(published[one.metadata.name], one)
     return tuple(published.values())
+
+
+@lru_cache(maxsize=8)
+def _list_untainted(node: str, cards: int) -> tuple[ResourceSlice, ...]:
+    """Return the slices of a node with the devices that its pods have, and the whole cards."""
+
+    def keep(one: ResourceSlice) -> ResourceSlice:
+        kept = (each for each in one.spec.devices if each.name.count("-") == 1 or "-1g-10gb-at-" in each.name)
+        return replace(one, spec=replace(one.spec, devices=tuple(kept)))
+
+    return tuple(map(keep, slices(node, cards)))
 
 
 def _copy(store: Store[Any], objects: dict[ObjectRef, Any]) -> None:

@@ -24,7 +24,8 @@ def test_where_the_controller_allocates_it_ends_and_says_from_which_release_on_i
     ("arguments", "said"),
     [
         (["--extender-address=:8443", "--extender-certificates=."], "are for different processes"),
-        (["--reclaim-cards=0"], "0 is not in the range"),
+        (["--reclaim-cards=-1"], "-1 is not in the range"),
+        (["--reclaim-mode=Sometimes"], "is not one of 'Off', 'Report', 'Act'"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(

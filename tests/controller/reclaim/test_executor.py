@@ -1,6 +1,7 @@
 """The reclaimer: what it evicts and writes, in which order, and what it makes of refusals and failures."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.controller.reclaim.settings import ReclaimSettings
 from kerf_dra.driver.families.shared.node_labels import NODE_LABEL
 from kerf_dra.driver.kube.http.errors import ForbiddenError, ServerError, UnreachableError
+from kerf_dra.driver.reclaim.automatic_repairs import ReclaimMode, RepairLimits
 from kerf_dra.driver.runtime.metrics import REGISTRY
 
 from .cluster import BUDGET, Cluster, KilledError, uuid
@@ -138,7 +140,7 @@ async def test_a_maintenance_that_has_been_ended_has_no_pod_evicted_by_a_late_ca
         {"annotations": {"kerf.dev/do-not-evict": "true"}},
     ],
 )
-async def test_what_is_never_evicted_leaves_the_card_stuck_with_a_name(fields: dict[str, object]) -> None:
+async def test_what_is_never_evicted_leaves_the_card_stuck_with_a_name(fields: dict[str, Any]) -> None:
     cluster = Cluster()
     cluster.run_pod("keep", "gpu-1", **fields)
     name = cluster.drain("gpu-1")
@@ -158,7 +160,7 @@ async def test_bare_pods_are_evicted_where_the_maintenance_allows_it() -> None:
 
 
 async def test_only_so_many_cards_are_drained_at_a_time() -> None:
-    cluster = Cluster(settings=ReclaimSettings(cards_at_once=1))
+    cluster = Cluster(settings=ReclaimSettings(limits=RepairLimits(cards=1, node_cards=1)))
     for card in ("gpu-0", "gpu-1"):
         cluster.run_pod(f"on-{card}", card)
     first, second = cluster.drain("gpu-1"), cluster.drain("gpu-0")
@@ -170,6 +172,82 @@ async def test_only_so_many_cards_are_drained_at_a_time() -> None:
     await cluster.reconcile()
     assert (cluster.status(first).phase, cluster.status(second).phase) == ("Free", "Evicting")
     assert len(cluster.evicted) == 2
+
+
+async def test_a_limit_of_zero_cards_lets_none_be_drained_and_the_status_says_which_limit() -> None:
+    for limits, said in (
+        (RepairLimits(cards=0, node_cards=1), "0 cards of the cluster are drained at a time (--reclaim-cards)"),
+        (RepairLimits(cards=1, node_cards=0), "0 cards of a node are drained at a time (--reclaim-node-cards)"),
+    ):
+        cluster = Cluster(settings=ReclaimSettings(limits=limits))
+        cluster.run_pod("web", "gpu-1")
+        name = cluster.drain("gpu-1")
+        cluster.follow_maintenances()
+        await cluster.reconcile()
+        assert (cluster.status(name).phase, cluster.evicted) == ("Withheld", [])
+        assert said in cluster.status(name).message
+
+
+async def test_so_many_pods_are_evicted_in_an_hour_and_the_status_says_what_the_others_wait_for() -> None:
+    cluster = Cluster(settings=ReclaimSettings(evictions=3, namespace_evictions=2))
+    for name in ("a", "b", "c"):
+        cluster.run_pod(name, "gpu-1")
+    cluster.run_pod("d", "gpu-1", namespace="other")
+    gone = cluster.run_pod("e", "gpu-1", namespace="other")
+    cluster.protected = {gone}
+    name = cluster.drain("gpu-1")
+    cluster.follow_maintenances()
+    await cluster.reconcile()
+    assert [uid.split("-")[1] for uid in cluster.evicted] == ["a", "b", "d"]
+    assert cluster.status(name).phase == "Evicting"
+    messages = {each.pod: each.message for each in cluster.status(name).holders}
+    assert "at most 2 pods of namespace default are evicted in an hour" in messages["default/c"]
+    assert "at most 3 pods of the cluster are evicted in an hour" in messages["other/e"]
+    cluster.protected = set()
+    cluster.seconds += 3599
+    await cluster.reconcile()
+    assert len(cluster.evicted) == 3
+    cluster.seconds += 1
+    await cluster.reconcile()
+    assert [uid.split("-")[1] for uid in cluster.evicted] == ["a", "b", "d", "c", "e"]
+
+
+async def test_refused_evictions_are_none_of_the_hour_and_those_without_an_answer_are() -> None:
+    cluster = Cluster(settings=ReclaimSettings(evictions=2))
+    for name in ("a", "b", "c"):
+        cluster.run_pod(name, "gpu-1")
+    uids = {ref.name: one.metadata.uid for ref, one in cluster.pods.items()}
+    cluster.drain("gpu-1")
+    cluster.follow_maintenances()
+    cluster.protected = {uids["a"]}
+    cluster.fail = lambda verb, name: UnreachableError("POST", "reset") if (verb, name[-1]) == ("evict", "b") else None
+    await cluster.reconcile()
+    assert cluster.evicted == [uids["c"]]
+    cluster.protected, cluster.fail = set(), lambda _verb, _name: None
+    cluster.seconds += 100
+    await cluster.reconcile()
+    assert cluster.evicted == [uids["c"]], "b's may have happened"
+
+
+async def test_what_the_node_has_done_is_not_written_back_from_a_late_cache() -> None:
+    cluster, name = await drained()
+    await cluster.reconcile()
+    cluster.end_deleted_pods()
+    cluster.maintenances[name]["status"]["work"] = {"state": "Acting", "observedGeneration": 1}
+    cluster.deliver()
+    cluster.maintenances[name]["status"]["work"] = {"state": "Verifying", "observedGeneration": 1}
+    await cluster.reclaimer.reconcile()
+    assert cluster.status(name).phase == "Acting"
+    assert cluster.maintenances[name]["status"]["work"]["state"] == "Verifying"
+
+
+async def test_in_mode_off_nothing_is_evicted_and_nothing_is_written() -> None:
+    cluster = Cluster(settings=ReclaimSettings(mode=ReclaimMode.OFF))
+    cluster.run_pod("web", "gpu-1")
+    cluster.drain("gpu-1")
+    cluster.follow_maintenances()
+    assert not await cluster.reconcile()
+    assert (cluster.evicted, writes(cluster)) == ([], [])
 
 
 async def test_a_second_maintenance_of_a_card_waits_for_the_first_and_goes_on_when_that_is_deleted() -> None:

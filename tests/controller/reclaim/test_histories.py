@@ -4,6 +4,8 @@ of a card that is not drained and withheld, and none that must not be evicted; a
 The judge of evictions is in the cluster (``create_subresource``).
 """
 
+from typing import Any
+
 import anyio
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kerf_dra.driver.controller.reclaim.settings import ReclaimSettings
 from kerf_dra.driver.kube.http.errors import ForbiddenError, ServerError, UnreachableError
+from kerf_dra.driver.reclaim.automatic_repairs import RepairLimits
 from tests.conftest import COSTLY
 
 from .cluster import CARDS, Cluster, KilledError
@@ -32,7 +35,7 @@ ERRORS = st.sampled_from(
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster(settings=ReclaimSettings(cards_at_once=1))
+        self.cluster = Cluster(settings=ReclaimSettings(limits=RepairLimits(cards=1, node_cards=1)))
 
     @initialize()
     def two_cards_have_pods(self) -> None:
@@ -52,7 +55,7 @@ class Histories(RuleBasedStateMachine):
         self.cluster.follow_maintenances()
 
     @rule(name=st.sampled_from(["a", "b", "c"]), card=st.sampled_from(CARDS), fields=FIELDS)
-    def a_pod_starts(self, name: str, card: str, fields: dict[str, object]) -> None:
+    def a_pod_starts(self, name: str, card: str, fields: dict[str, Any]) -> None:
         """On a withheld card, too: the scheduler has allocated it before it saw the taint."""
         if not any(ref.name == name for ref in self.cluster.pods):
             self.cluster.run_pod(name, card, **fields)

@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.controller.reclaim.repairer import SliceRepairs
 from kerf_dra.driver.kube.store import ObjectChange
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -65,4 +66,30 @@ async def test_a_change_of_a_maintenance_or_of_a_claim_of_its_card_is_looked_at_
         cluster.reclaimer.on_maintenance(ObjectChange(ObjectRef("", name), None, None))
         await anyio.sleep(1)
         assert len(cluster.calls) > before
+        group.cancel_scope.cancel()
+
+
+async def test_a_slice_that_asks_for_a_repair_is_looked_at_soon_and_others_are_not() -> None:
+    cluster = Cluster()
+    cluster.repairs = {"gpu-1": "reset.xid-95"}
+    cluster.deliver()
+    well = SliceRepairs()
+    asks = replace(well, node="node-1")
+    ref = ObjectRef("", "slice")
+    async with anyio.create_task_group() as group:
+        group.start_soon(cluster.repairer.run)
+        await anyio.sleep(10)
+        for change, is_looked_at in (
+            (ObjectChange(ref, well, replace(well)), False),
+            (ObjectChange(ref, None, asks), True),
+            (ObjectChange(ref, asks, None), True),
+        ):
+            before = len(cluster.calls)
+            cluster.repairer.on_slice(change)
+            await anyio.sleep(3)
+            assert (len(cluster.calls) > before) is is_looked_at
+            await anyio.sleep(3)
+        before = len(cluster.calls)
+        await anyio.sleep(60)
+        assert len(cluster.calls) > before, "it looks again by itself"
         group.cancel_scope.cancel()

@@ -97,6 +97,11 @@ def controller_pod(memory: str | None) -> Pod:
     )
 
 
+def reclaimer_pod(name: str = "kerf-reclaimer-1") -> Pod:
+    metadata = ObjectMeta(name=name, namespace="kerf-system", labels={"app.kubernetes.io/name": "kerf-reclaimer"})
+    return Pod(metadata=metadata)
+
+
 def publish_many(devices: int) -> ResourceSlice:
     """A slice of one card with a number of devices."""
     (device,) = CARD.spec.devices
@@ -114,6 +119,7 @@ CLUSTER: Final = ClusterFacts(
     gates={"DRAPartitionableDevices": True},
     definitions={STRUCTURED_KINDS[0]: definition("v1alpha1")},
     reviews=(AccountReview(account="kerf-system/kerf-controller", needed=NEEDED, denied=frozenset()),),
+    reclaimer=AccountReview(account="kerf-system/kerf-reclaimer", needed=NEEDED, denied=frozenset(NEEDED)),
     nodes=(node(),),
     slices=(CARD,),
     claims=(),

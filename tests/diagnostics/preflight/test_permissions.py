@@ -10,9 +10,11 @@ import yaml
 from kerf_dra.driver.diagnostics.preflight.permissions import (
     CONTROLLER,
     PLUGIN,
+    RECLAIMER,
     Permission,
     controller_permissions,
     plugin_permissions,
+    reclaimer_permissions,
 )
 from kerf_dra.driver.families.registry import BUILT_IN
 
@@ -55,6 +57,10 @@ def test_each_account_is_asked_for_exactly_what_the_manifests_give(is_classic: b
     plugin = plugin_permissions(DRIVERS, minor=37, is_classic=is_classic)
     assert {*controller} == granted(CONTROLLER, manifests)
     assert {*plugin} == granted(PLUGIN, manifests)
+
+
+def test_the_reclaimer_is_asked_for_what_its_manifest_gives() -> None:
+    assert {*reclaimer_permissions("kerf-system")} == granted(RECLAIMER, documents("reclaim"))
 
 
 def test_no_permission_is_asked_for_that_a_release_does_not_know() -> None:

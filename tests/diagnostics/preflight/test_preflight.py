@@ -33,6 +33,7 @@ from tests.diagnostics.preflight.facts import (
     placed_class,
     publish_many,
     published,
+    reclaimer_pod,
     taint_rule,
     with_card,
 )
@@ -48,6 +49,34 @@ def test_a_cluster_and_a_node_where_nothing_is_wrong_have_no_complaint() -> None
     assert not complaints(check_cluster(CLUSTER))
     assert not complaints(check_node(NODE))
     assert check_cluster(CLUSTER).worst is check_node(NODE).worst is CheckLevel.OK
+
+
+@pytest.mark.parametrize(
+    ("denied", "is_running", "level", "said"),
+    [
+        (NEEDED, False, CheckLevel.OK, "there is no reclaimer: `kerf drain` withholds cards, and no pod is evicted"),
+        ((), False, CheckLevel.WARNING, "may evict pods, and no pod runs with it"),
+        (NEEDED[:1], False, CheckLevel.WARNING, "may evict pods, and no pod runs with it"),
+        ((), True, CheckLevel.OK, "kerf-reclaimer-1 may do all that it needs (2 permissions)"),
+        (NEEDED[:1], True, CheckLevel.PROBLEM, "kerf-system/kerf-reclaimer may not get nodes"),
+        (NEEDED, True, CheckLevel.PROBLEM, "kerf-system/kerf-reclaimer may do nothing of what it needs"),
+    ],
+)
+def test_the_reclaimer_is_installed_as_a_whole_or_not_at_all(
+    denied: Sequence[Permission], is_running: bool, level: CheckLevel, said: str
+) -> None:
+    review = AccountReview(account="kerf-system/kerf-reclaimer", needed=NEEDED, denied=frozenset(denied))
+    pods = (controller_pod("1Gi"), *([reclaimer_pod()] if is_running else []))
+    report = check_cluster(replace(CLUSTER, reclaimer=review, pods=pods))
+    [found] = [result for result in report.results if result.check == "reclaimer"]
+    assert found.level is level
+    assert said in found.message
+    assert [*complaints(report)] == ([] if level is CheckLevel.OK else [found])
+
+
+def test_where_drivers_allocate_there_is_nothing_to_say_of_the_reclaimer() -> None:
+    report = check_cluster(replace(CLUSTER, reclaimer=None))
+    assert "reclaimer" not in [result.check for result in report.results]
 
 
 def test_a_resource_that_all_its_nodes_list_is_no_complaint_and_is_named() -> None:
@@ -173,6 +202,7 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
         {"reviews": (AccountReview(account="a/b", needed=NEEDED, denied=frozenset(NEEDED[:1])),)},
         "problem permissions: service account a/b may not get nodes",
     ),
+    ({"reclaimer": FORBIDDEN}, "warning reclaimer: what the reclaimer may do cannot be read"),
     ({"nodes": FORBIDDEN}, "warning container-runtime: nodes cannot be read"),
     ({"nodes": ()}, "warning container-runtime: the cluster has no node"),
     (

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kerf_dra.api.kerf.card_repairs import CardRepair, RepairAct
 from kerf_dra.api.model.names import DeviceId, DriverName
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.families.shared.family import CAPACITY_USERS, SHARED
@@ -121,6 +122,25 @@ def test_devices_that_are_not_healthy_are_tainted_and_no_others(state: HealthSta
         "gpu-0-4g-4gb-at-0",
     }
     assert {(taint.value, taint.effect) for device in devices for taint in device.taints} == {(value, effect)}
+
+
+def test_what_repairs_a_card_is_a_second_taint_of_what_is_unhealthy_of_it() -> None:
+    health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
+    for partition, repair in ((None, RepairAct.RESET_WHEN_FREE), (slice_of(0), RepairAct.RESET)):
+        health_tracker.update(
+            HealthChange(
+                card_uuid="GPU-0",
+                partition=partition,
+                state=HealthState.UNHEALTHY,
+                reason="Xid",
+                repair=CardRepair(repair, "xid-1"),
+            )
+        )
+    inventory = build_device_set(TARGET, {"one": [gpu(0), gpu(1)]}, (), health_tracker, DeviceSet())
+    taints = {device.name: device.taints for one in inventory.pools[0].slices for device in one.devices}
+    assert [one.value for one in taints["gpu-0-1g-1gb-at-0"]] == ["degraded", "reset.xid-1"]
+    assert [one.value for one in taints["gpu-0-1g-1gb-at-1"]] == ["degraded", "reset-when-free.xid-1"]
+    assert taints["gpu-1"] == ()
 
 
 @pytest.mark.parametrize("layout", SliceLayout)

@@ -323,12 +323,40 @@ def test_the_reclaimer_is_off_unless_a_value_says_so(helm: Helm) -> None:
     rendered = [one for one in documents(helm.template({})) if one["kind"] != "CustomResourceDefinition"]
     assert "eviction" not in json.dumps(rendered)
     assert "reclaim" not in json.dumps(rendered)
+    assert "do-not-evict" not in json.dumps(rendered)
     enabled = helm.template({"reclaim": {"enabled": True, "cards": 2, "replicas": 3}})
     roles = [one for one in documents(enabled) if one["kind"] == "ClusterRole" and "eviction" in json.dumps(one)]
     assert [one["metadata"]["name"] for one in roles] == ["kerf-reclaimer"]
     (pod,) = (pod for name, pod in workloads(enabled) if name == "kerf-reclaimer")
     assert pod["serviceAccountName"] == "kerf-reclaimer"
-    assert pod["containers"][0]["args"][:3] == ["controller", "--reclaim", "--reclaim-cards=2"]
+    assert pod["containers"][0]["args"][:7] == [
+        "controller",
+        "--reclaim",
+        "--reclaim-mode=Report",
+        "--reclaim-cards=2",
+        "--reclaim-node-cards=2",
+        "--reclaim-evictions=200",
+        "--reclaim-namespace-evictions=100",
+    ]
+
+
+def test_only_in_mode_act_the_reclaimer_may_write_maintenances_by_itself(helm: Helm) -> None:
+    for mode, may_create in (("Off", False), ("Report", False), ("Act", True)):
+        rendered = helm.template({"reclaim": {"enabled": True, "mode": mode}})
+        [role] = [
+            one
+            for one in documents(rendered)
+            if one["metadata"]["name"] == "kerf-reclaimer" and one["kind"] == "ClusterRole"
+        ]
+        verbs = {verb for rule in role["rules"] if rule["resources"] == ["cardmaintenances"] for verb in rule["verbs"]}
+        assert ("create" in verbs) is may_create
+        assert "delete" in verbs, "what it has written is given back"
+
+
+def test_who_may_mark_pods_is_a_policy_of_its_own_with_or_without_the_reclaimer(helm: Helm) -> None:
+    rendered = documents(helm.template({"reclaim": {"restrictDoNotEvict": True}}))
+    kinds = [one["kind"] for one in rendered if one["metadata"]["name"] == "kerf-do-not-evict"]
+    assert kinds == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
 
 
 def test_certificates_of_ones_own_are_in_secrets_that_the_chart_does_not_make(helm: Helm) -> None:

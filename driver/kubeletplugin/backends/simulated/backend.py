@@ -299,4 +299,5 @@ def _health_change(partition: Partition, unhealthy: UnhealthyState | None) -> He
         partition=None if partition.is_whole else partition,
         state=unhealthy.state if unhealthy else HealthState.HEALTHY,
         reason=unhealthy.reason if unhealthy else "recovered",
+        repair=unhealthy.repair if unhealthy else None,
     )

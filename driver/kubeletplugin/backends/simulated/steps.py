@@ -9,12 +9,13 @@ state directory, written by tests, by ``kerf demo`` or by hand:
     {"faults": [{"step": "fpga-program", "card": "fpga-0", "effect": "error", "times": 1}],
      "degraded": {"gpu-1": "Xid 63: row remapping is due"},
      "lost": {"gpu-0": "Xid 79: the GPU has fallen off the bus"},
+     "repairs": {"gpu-0": "boot.xid-79"},
      "absent": ["fpga-1"],
      "holders": {"gpu-2": ["dcgm-exporter (4711)"]}}
 
 A fault that has struck is counted down in the file, and removed after its last time. Hardware is unhealthy
 (``degraded``), lost or not there (``absent``) for as long as the file says so, or until a reset of the card; one that
-has fallen off the bus cannot be reset.
+has fallen off the bus cannot be reset. It needs a repair (``repairs``) while it is unhealthy or lost.
 """
 
 import math
@@ -27,6 +28,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from kerf_dra.api.kerf.card_repairs import parse_repair
 from kerf_dra.api.kerf.v1alpha1 import Strict
 from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareBusyError,
@@ -118,6 +120,8 @@ class HardwareFaults(Strict):
     lost: dict[str, str] = {}
     """The reason by device name: what runs on the device cannot go on, and a lost card refuses all new work."""
 
+    repairs: dict[str, str] = {}
+    """The repair by device name, as in the taint: ``reset.xid-95`` (``api/kerf/card_repairs.py``)."""
     absent: tuple[str, ...] = ()
     """The names of cards that are not there."""
     holders: dict[str, tuple[str, ...]] = {}
@@ -126,8 +130,9 @@ class HardwareFaults(Strict):
     @property
     def unhealthy(self) -> Mapping[str, UnhealthyState]:
         """The problems by device name; of two entries for a device, the one in ``lost`` counts."""
-        degraded = {name: UnhealthyState(HealthState.UNHEALTHY, reason) for name, reason in self.degraded.items()}
-        return degraded | {name: UnhealthyState(HealthState.LOST, reason) for name, reason in self.lost.items()}
+        return self._build_states(HealthState.UNHEALTHY, self.degraded) | self._build_states(
+            HealthState.LOST, self.lost
+        )
 
     def take_applicable(
         self, step: HardwareStep, card: str, when: Moment
@@ -141,13 +146,19 @@ class HardwareFaults(Strict):
                 )
         return None, self
 
+    def _build_states(self, state: HealthState, reasons: Mapping[str, str]) -> dict[str, UnhealthyState]:
+        return {
+            name: UnhealthyState(state, reason, parse_repair(self.repairs.get(name, "")))
+            for name, reason in reasons.items()
+        }
+
     def without_health_of(self, card: str) -> "HardwareFaults":
         """Return the document without what it says of the health of a card and its partitions: a reset ends that."""
-        degraded, lost = (
+        degraded, lost, repairs = (
             {name: reason for name, reason in known.items() if name != card and not name.startswith(f"{card}-")}
-            for known in (self.degraded, self.lost)
+            for known in (self.degraded, self.lost, self.repairs)
         )
-        return msgspec.structs.replace(self, degraded=degraded, lost=lost)
+        return msgspec.structs.replace(self, degraded=degraded, lost=lost, repairs=repairs)
 
     @staticmethod
     def _counted_down(fault: HardwareFault) -> tuple[HardwareFault, ...]:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from kerf_dra.api.dra.health import DeviceHealth, Health
+from kerf_dra.api.kerf.card_repairs import build_repair_taint, choose_repair
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
@@ -79,6 +80,7 @@ class DeviceHealthTracker:
 
     def __init__(self, *, driver: str, now: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
         """``now`` returns Unix time in seconds, which reports have, ``clock`` monotonic seconds: a clock may be set."""
+        self._driver = driver
         self._taints = {
             state: DeviceTaint(key=f"{driver}/unhealthy", value=value, effect=effect)
             for state, (value, effect) in _TAINTS.items()
@@ -125,7 +127,7 @@ class DeviceHealthTracker:
         if change.state is HealthState.HEALTHY:
             self._unhealthy.pop(key, None)
             return known is not None
-        self._unhealthy[key] = UnhealthyState(change.state, change.reason)
+        self._unhealthy[key] = UnhealthyState(change.state, change.reason, change.repair)
         return known != self._unhealthy[key]
 
     def is_lost(self, card_uuid: str) -> bool:
@@ -135,18 +137,26 @@ class DeviceHealthTracker:
 
     def find_unhealthy(self, partition: Partition) -> UnhealthyState | None:
         """Return the worst state of ``partition``, its card and what it overlaps; None: all are healthy."""
-        found = [
+        found = self._list_unhealthy(partition)
+        return max(found, key=lambda unhealthy: unhealthy.state is HealthState.LOST, default=None)
+
+    def _list_unhealthy(self, partition: Partition) -> list[UnhealthyState]:
+        return [
             unhealthy
             for (card_uuid, part), unhealthy in (self.unhealthy if self._lost else self._unhealthy).items()
             if card_uuid == partition.card_uuid and (part is None or part.overlaps(partition))
         ]
-        return max(found, key=lambda unhealthy: unhealthy.state is HealthState.LOST, default=None)
 
     def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
         """Return the taints with which the device of ``partition`` is published."""
         unhealthy = self.find_unhealthy(partition)
         taints = () if unhealthy is None else (self._taints[unhealthy.state],)
         return taints if self.find_load_failure(partition) is None else (*taints, self._load_failure_taint)
+
+    def build_repair_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
+        """Return the taint that says what repairs the card of ``partition``, if that is unhealthy and it is known."""
+        repair = choose_repair(unhealthy.repair for unhealthy in self._list_unhealthy(partition))
+        return () if repair is None else (build_repair_taint(self._driver, repair),)
 
     def record_load_failure(self, partition: Partition, reason: str, hold_s: float) -> None:
         """Keep the card of ``partition`` from getting claims for its function, for ``hold_s`` seconds.

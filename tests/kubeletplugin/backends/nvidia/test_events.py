@@ -7,6 +7,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from kerf_dra.api.kerf.card_repairs import CardRepair, RepairAct
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
@@ -93,6 +94,7 @@ def test_an_xid_of_a_card_is_reported_once(node: Node) -> None:
         partition=None,
         state=UNHEALTHY,
         reason="Xid 119, the GPU's system processor does not answer (NVIDIA: RESET_GPU)",
+        repair=CardRepair(RepairAct.RESET_WHEN_FREE, "xid-119"),
     )
     assert node.wait(0) == set()
 

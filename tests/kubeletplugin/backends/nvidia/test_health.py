@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from kerf_dra.api.kerf.card_repairs import CardRepair, RepairAct
 from kerf_dra.driver.kubeletplugin.backends.base import HealthState, UnhealthyState
 from kerf_dra.driver.kubeletplugin.backends.nvidia.health.card_health import (
     VERDICT_S,
@@ -15,7 +16,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.health.card_health import (
     note_away,
     note_condition,
 )
-from kerf_dra.driver.kubeletplugin.backends.nvidia.health.xid_policy import XID_RULES, find_rule
+from kerf_dra.driver.kubeletplugin.backends.nvidia.health.xid_policy import XID_RULES, find_repair, find_rule
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ConditionReading
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 
@@ -40,10 +41,14 @@ def test_no_xid_has_two_rules() -> None:
 
 
 def test_the_documentation_has_the_table() -> None:
-    rows = re.findall(r"^\|[^|]*\| (none|no new claims|evicted) \| ([0-9, -]+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    text = DOCUMENT.read_text()
+    rows = re.findall(r"^\|[^|]*\| (none|no new claims|evicted) \| ([0-9, -]+) \|$", text, re.MULTILINE)
     effects = {"none": HEALTHY, "no new claims": UNHEALTHY, "evicted": LOST}
     documented = {xid: effects[effect] for effect, xids in rows for xid in expand(xids)}
     assert documented == {xid: rule.effect for rule in XID_RULES for xid in rule.xids}
+    rows = re.findall(r"^\| `(boot|reset|reset-when-free)` \|[^|]*\| ([0-9, -]+) \|$", text, re.MULTILINE)
+    repairs = {xid: repair for xid in documented if (repair := find_repair(xid))}
+    assert {xid: act for act, xids in rows for xid in expand(xids)} == {xid: one.act for xid, one in repairs.items()}
 
 
 def expand(numbers: str) -> list[int]:
@@ -80,13 +85,48 @@ def test_what_ends_with_the_application_keeps_no_card_from_claims_and_what_takes
     assert not by_action & {("IGNORE", False), ("RESTART_APP", False), ("RESET_GPU", True), ("RESTART_BM", True)}
 
 
+# Repairs
+
+
+@pytest.mark.parametrize(
+    ("xids", "condition", "repair"),
+    [
+        ((), ConditionReading(recovery_action=1), "reset.recovery-action-1"),
+        ((), ConditionReading(recovery_action=2), "boot.recovery-action-2"),
+        ((), ConditionReading(recovery_action=3), "None"),
+        ((), ConditionReading(recovery_action=4), "reset-when-free.recovery-action-4"),
+        ((), ConditionReading(recovery_action=99), "None"),
+        ((), ConditionReading(has_pending_rows=True), "reset-when-free.pending-rows"),
+        ((), ConditionReading(has_failed_rows=True, is_too_hot=True), "None"),
+        ((95,), FINE, "reset.xid-95"),
+        ((119, 95), FINE, "reset.xid-95"),
+        ((119,), ConditionReading(has_pending_rows=True), "reset-when-free.pending-rows"),
+        ((95, 79), ConditionReading(recovery_action=1), "boot.xid-79"),
+        ((48,), FINE, "None"),
+        ((13, 31, 999), FINE, "None"),
+    ],
+)
+def test_of_several_repairs_of_a_card_the_one_that_includes_the_others_is_named(
+    xids: tuple[int, ...], condition: ConditionReading, repair: str
+) -> None:
+    health = CardHealth()
+    for xid in xids:
+        health = add_xid(health, xid, None, 0.0)
+    found = list_states(note_condition(health, condition, R580, 0.0))
+    assert str(found[None].repair if found else None) == repair
+
+
 # Xids
 
 
 def test_an_xid_of_an_instance_concerns_its_partition_alone() -> None:
     health = add_xid(CardHealth(), 95, PART, 0.0)
     assert list_states(health) == {
-        PART: UnhealthyState(LOST, "Xid 95, a memory error that was not contained (NVIDIA: RESET_GPU)")
+        PART: UnhealthyState(
+            LOST,
+            "Xid 95, a memory error that was not contained (NVIDIA: RESET_GPU)",
+            CardRepair(RepairAct.RESET, "xid-95"),
+        )
     }
     assert states(add_xid(health, 119, None, 0.0)) == {PART: LOST, None: UNHEALTHY}
 
@@ -133,6 +173,7 @@ def test_any_xid_ends_with_the_recovery_that_the_driver_wanted_since() -> None:
             LOST,
             "the driver wants the card to be reset (nvidia-smi --gpu-reset); "
             "Xid 119, the GPU's system processor does not answer (NVIDIA: RESET_GPU)",
+            CardRepair(RepairAct.RESET, "recovery-action-1"),
         )
     }
     assert states(note_condition(health, FINE, R580, 2.0)) == {}
@@ -140,7 +181,8 @@ def test_any_xid_ends_with_the_recovery_that_the_driver_wanted_since() -> None:
 
 def test_a_card_that_was_away_has_no_xid_any_more() -> None:
     health = note_away(add_xid(CardHealth(), 79, None, 0.0), "it does not answer")
-    assert list_states(health) == {None: UnhealthyState(LOST, "it does not answer")}
+    boot = CardRepair(RepairAct.BOOT, "xid-79")
+    assert list_states(health) == {None: UnhealthyState(LOST, "it does not answer", boot)}
     assert states(note_condition(health, OLD_DRIVER, 550, 1.0)) == {}
 
 

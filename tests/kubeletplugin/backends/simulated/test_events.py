@@ -32,11 +32,13 @@ def test_a_device_can_fall_ill_be_lost_and_heal_while_the_plugin_runs(machine: M
     for faults, condition in (
         (HardwareFaults(degraded={"gpu-0": "Xid 63"}), HealthState.UNHEALTHY),
         (HardwareFaults(degraded={"gpu-0": "Xid 63"}, lost={"gpu-0": "Xid 79"}), HealthState.LOST),
+        (HardwareFaults(lost={"gpu-0": "Xid 79"}, repairs={"gpu-0": "boot.xid-79"}), HealthState.LOST),
         (HardwareFaults(), HealthState.HEALTHY),
     ):
         machine.open().inject(faults)
         [change] = health_changes(backend)
         assert (change.card_uuid, change.state) == (gpu.uuid, condition)
+        assert str(change.repair) == faults.repairs.get("gpu-0", "None")
 
 
 def test_changes_by_others_are_reported_once_and_own_ones_not(machine: Machine, gpu: Card, fpga: Card) -> None:

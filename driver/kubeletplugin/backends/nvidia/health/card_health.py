@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from kerf_dra.api.kerf.card_repairs import CardRepair, RepairAct, choose_repair
 from kerf_dra.driver.kubeletplugin.backends.base import HealthState, UnhealthyState
-from kerf_dra.driver.kubeletplugin.backends.nvidia.health.xid_policy import XidRule, find_rule
+from kerf_dra.driver.kubeletplugin.backends.nvidia.health.xid_policy import XidRule, find_repair, find_rule
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ConditionReading
 from kerf_dra.driver.partitions.geometry import Partition
 
@@ -27,19 +28,24 @@ VERDICT_S: Final = 60.0
 _MAX_REASONS: Final = 4
 """Reasons that one message names: the kubelet accepts 1024 bytes (KEP-4680)."""
 
-_RECOVERY_ACTIONS: Final[Mapping[int, UnhealthyState]] = MappingProxyType(
+_RECOVERY_ACTIONS: Final[Mapping[int, tuple[HealthState, str, RepairAct | None]]] = MappingProxyType(
     {
-        1: UnhealthyState(HealthState.LOST, "the driver wants the card to be reset (nvidia-smi --gpu-reset)"),
-        2: UnhealthyState(HealthState.LOST, "the driver wants the node to be booted"),
-        3: UnhealthyState(HealthState.UNHEALTHY, "the driver wants peer-to-peer traffic to end"),
-        4: UnhealthyState(HealthState.UNHEALTHY, "the driver wants the card to be drained and reset"),
-        5: UnhealthyState(HealthState.UNHEALTHY, "the driver wants the IMEX domain to be recovered"),
-        6: UnhealthyState(HealthState.LOST, "the driver wants the card's bus to be reset"),
-        7: UnhealthyState(HealthState.LOST, "the driver wants the machine to be booted"),
+        1: (HealthState.LOST, "the driver wants the card to be reset (nvidia-smi --gpu-reset)", RepairAct.RESET),
+        2: (HealthState.LOST, "the driver wants the node to be booted", RepairAct.BOOT),
+        3: (HealthState.UNHEALTHY, "the driver wants peer-to-peer traffic to end", None),
+        4: (
+            HealthState.UNHEALTHY,
+            "the driver wants the card to be drained and reset",
+            RepairAct.RESET_WHEN_FREE,
+        ),
+        5: (HealthState.UNHEALTHY, "the driver wants the IMEX domain to be recovered", None),
+        6: (HealthState.LOST, "the driver wants the card's bus to be reset", RepairAct.BOOT),
+        7: (HealthState.LOST, "the driver wants the machine to be booted", RepairAct.BOOT),
     }
 )
-"""By NVML_GPU_RECOVERY_ACTION_*. Pods are evicted where NVIDIA says "terminate all GPU processes" or wants a boot
-(docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt, Error Recovery and Response Flags)."""
+"""By NVML_GPU_RECOVERY_ACTION_*. Pods are evicted where NVIDIA says "terminate all GPU processes" or wants a boot, and
+"drain" lets them end by themselves (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt, Error Recovery and Response Flags).
+A boot resets the bus, too, which Kerf does not."""
 _OTHER_RECOVERY: Final = UnhealthyState(HealthState.UNHEALTHY, "the driver wants a recovery that Kerf does not know")
 _PENDING_ROWS: Final = "rows of its memory are remapped at the next reset of the card"
 _FAILED_ROWS: Final = "rows of its memory could not be remapped: the card is to be replaced"
@@ -97,13 +103,15 @@ def note_condition(health: CardHealth, condition: ConditionReading, driver_relea
 
 def list_states(health: CardHealth) -> dict[Partition | None, UnhealthyState]:
     """Return what is not healthy, by partition; None: the whole card."""
-    if health.away:
-        return {None: UnhealthyState(HealthState.LOST, health.away)}
+    if health.away:  # what it has said before is why
+        repair = choose_repair(find_repair(fault.xid) for fault in health.faults)
+        return {None: UnhealthyState(HealthState.LOST, health.away, repair)}
     found: dict[Partition | None, list[UnhealthyState]] = {}
     for state in _judge_condition(health.condition):
         found.setdefault(None, []).append(state)
     for fault in health.faults:
-        found.setdefault(fault.partition, []).append(UnhealthyState(fault.rule.effect, _describe(fault)))
+        state = UnhealthyState(fault.rule.effect, _describe(fault), find_repair(fault.xid))
+        found.setdefault(fault.partition, []).append(state)
     return {partition: _merge(states) for partition, states in found.items()}
 
 
@@ -117,14 +125,22 @@ def _has_ended(fault: XidFault, driver_release: int, now: float) -> bool:
 def _judge_condition(condition: ConditionReading) -> list[UnhealthyState]:
     found = []
     if condition.recovery_action:
-        found.append(_RECOVERY_ACTIONS.get(condition.recovery_action, _OTHER_RECOVERY))
+        found.append(_judge_recovery(condition.recovery_action))
     if condition.has_failed_rows:
         found.append(UnhealthyState(HealthState.UNHEALTHY, _FAILED_ROWS))
     if condition.has_pending_rows:
-        found.append(UnhealthyState(HealthState.UNHEALTHY, _PENDING_ROWS))
+        repair = CardRepair(RepairAct.RESET_WHEN_FREE, "pending-rows")
+        found.append(UnhealthyState(HealthState.UNHEALTHY, _PENDING_ROWS, repair))
     if condition.is_too_hot:
         found.append(UnhealthyState(HealthState.UNHEALTHY, _TOO_HOT))
     return found
+
+
+def _judge_recovery(action: int) -> UnhealthyState:
+    if action not in _RECOVERY_ACTIONS:
+        return _OTHER_RECOVERY
+    state, reason, act = _RECOVERY_ACTIONS[action]
+    return UnhealthyState(state, reason, None if act is None else CardRepair(act, f"recovery-action-{action}"))
 
 
 def _describe(fault: XidFault) -> str:
@@ -135,4 +151,5 @@ def _describe(fault: XidFault) -> str:
 def _merge(states: list[UnhealthyState]) -> UnhealthyState:
     """Return the worst state, with the reasons of all, those of the worst first."""
     ordered = sorted(states, key=lambda one: one.state is not HealthState.LOST)
-    return UnhealthyState(ordered[0].state, "; ".join(one.reason for one in ordered[:_MAX_REASONS]))
+    reason = "; ".join(one.reason for one in ordered[:_MAX_REASONS])
+    return UnhealthyState(ordered[0].state, reason, choose_repair(one.repair for one in states))

@@ -276,5 +276,5 @@ def _released(lock: threading.Lock) -> Iterator[None]:
 
 
 def _to_change(card_uuid: str, partition: Partition | None, state: UnhealthyState | None) -> HealthChange:
-    found, reason = state or (HealthState.HEALTHY, "")
-    return HealthChange(card_uuid=card_uuid, partition=partition, state=found, reason=reason)
+    found, reason, repair = state or (HealthState.HEALTHY, "", None)
+    return HealthChange(card_uuid=card_uuid, partition=partition, state=found, reason=reason, repair=repair)

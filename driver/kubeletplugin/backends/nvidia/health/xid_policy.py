@@ -4,7 +4,8 @@ The actions are NVIDIA's own, the column "Resolution Bucket (Immediate Action)" 
 (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, for Ampere and newer). From them follows the effect:
 what NVIDIA tells to ignore, or to end with the application, says nothing about the card. Where a card has to be reset
 it gets no new claims, and its pods go on until an administrator resets it. Pods are evicted where the catalog says that
-no application can go on before the reset.
+no application can go on before the reset. From both follows what repairs the card, for ``kerf controller --reclaim``: a
+reset at once where its pods cannot go on, and a reset once they have ended where they can.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from kerf_dra.api.kerf.card_repairs import CardRepair, RepairAct
 from kerf_dra.driver.kubeletplugin.backends.base import HealthState
 
 
@@ -85,7 +87,24 @@ XID_RULES: Final = (
 UNKNOWN_XID: Final = XidRule(xids=(), effect=HealthState.UNHEALTHY, action="", what="an error that Kerf does not know")
 """The rule for any other Xid: later drivers have more, and a card that may be broken gets no new claims."""
 
+_REPAIRS: Final[Mapping[tuple[str, HealthState], RepairAct]] = MappingProxyType(
+    {
+        ("RESET_GPU", HealthState.LOST): RepairAct.RESET,
+        ("RESET_GPU", HealthState.UNHEALTHY): RepairAct.RESET_WHEN_FREE,
+        ("RESTART_BM", HealthState.LOST): RepairAct.BOOT,
+    }
+)
+"""What repairs a card, by NVIDIA's action ("BM" is the machine) and the effect. The other actions are a person's, or
+the driver says by its recovery action what follows (48: WORKFLOW_XID_48)."""
+
 _RULES: Final[Mapping[int, XidRule]] = MappingProxyType({xid: rule for rule in XID_RULES for xid in rule.xids})
+
+
+def find_repair(xid: int) -> CardRepair | None:
+    """Return what repairs a card after an Xid; None: nothing that Kerf knows, or nothing is to be repaired."""
+    rule = find_rule(xid)
+    act = _REPAIRS.get((rule.action, rule.effect))
+    return None if act is None else CardRepair(act, f"xid-{xid}")
 
 
 def find_rule(xid: int) -> XidRule:
