@@ -59,6 +59,7 @@ from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
+from kerf_dra.driver.partitions.device_names import parse_device_name
 from kerf_dra.driver.runtime.boot import read_boot_id
 from kerf_dra.driver.runtime.documents.yaml_file import parse_manifests
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_fields
@@ -177,6 +178,11 @@ class DemoCluster:
         for name, arguments in self._command_lines():
             await self.start_program(name, arguments)
 
+    async def start_reclaimer(self) -> None:
+        """Start the reclaimer, which drains ill cards and has them reset."""
+        arguments = ["controller", *self._common_arguments, "--reclaim", "--reclaim-mode", "Act"]
+        await self.start_program("reclaimer", arguments)
+
     @property
     def drivers(self) -> frozenset[str]:
         """The names of the drivers that run on the nodes."""
@@ -246,10 +252,13 @@ class DemoCluster:
             for ref, parts in prepared.items()
         }
 
+    @property
+    def _common_arguments(self) -> Sequence[str]:
+        return ("--kubeconfig", str(self.cluster.kubeconfig), "--probes-address", "127.0.0.1:0", "--log-format", "text")
+
     def _command_lines(self) -> Iterable[tuple[str, list[str]]]:
         """Yield name and arguments of each program, with the flags that a Deployment and a DaemonSet would have."""
-        cluster, paths = self.cluster, self.paths
-        common = ["--kubeconfig", str(cluster.kubeconfig), "--probes-address", "127.0.0.1:0", "--log-format", "text"]
+        cluster, paths, common = self.cluster, self.paths, self._common_arguments
         yield "controller", ["controller", *common]
         for node in self.settings.node_names:
             yield (
@@ -460,6 +469,20 @@ class DemoEnvironment(DemoCluster):
         names = {ObjectRef(pod.namespace, claim.name) for claim in pod.claims}
         reports = [each for claim in self.claims.store.values() if claim.ref in names for each in claim.status.devices]
         return next((str(each.data[IDLE_SINCE]) for each in reports if each.data and IDLE_SINCE in each.data), "")
+
+    def is_ending(self, pod: PodReport) -> bool:
+        """Whether a pod is being deleted, or has gone."""
+        found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))
+        return found is None or found.is_terminating
+
+    def is_tainted(self, node: str, card: str) -> bool:
+        """Whether a device of a card is published with a taint."""
+        return any(
+            device.taints and (parts := parse_device_name(device.name)) is not None and parts.card == card
+            for slice_ in self.slices.store.values()
+            if slice_.spec.node_name == node
+            for device in slice_.spec.devices
+        )
 
     def card_states(self) -> tuple[CardState, ...]:
         """Return the cards of the nodes' drivers as their pods use them now."""

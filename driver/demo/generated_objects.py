@@ -17,6 +17,8 @@ from kerf_dra.driver.families.gpu.model import GpuModel, Profile
 
 NAMESPACE: Final = "kerf-demo"
 """The namespace of the generated pods; the examples choose their own."""
+_FEW: Final = 3
+"""How many pods of the plan for a repair fit on a card, or about as many: a picture shows them with their names."""
 _IMAGE: Final = "busybox"
 """An image that is never pulled: the kubelet stand-in runs no containers."""
 
@@ -30,6 +32,29 @@ class ResizePlan:
     large: tuple[Profile, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairPlan:
+    """Pods on several cards, which also fit when one of the cards is away."""
+
+    profile: Profile
+    count: int
+
+
+def plan_repair(model: GpuModel, cards: int) -> RepairPlan | None:
+    """Plan for one pod fewer than fit on all cards but one; None: the cluster has a single card.
+
+    The profile is one of which about three fit on a card, so that a card with two pods remains.
+
+    >>> from kerf_dra.driver.families.gpu.catalog import gpu_model
+    >>> plan = plan_repair(gpu_model("h100-80gb-sxm"), cards=4)
+    >>> plan.profile.name, plan.count
+    ('2g.20gb', 8)
+    """
+    profile = min(_list_plain(model), key=lambda each: abs(_fitting(each) - _FEW))
+    count = _fitting(profile) * (cards - 1) - 1
+    return RepairPlan(profile=profile, count=count) if count > 0 else None
+
+
 def plan_resize(model: GpuModel) -> ResizePlan:
     """Plan for as many of the smallest profile as fit, then the two profiles that use most of the card together.
 
@@ -41,7 +66,7 @@ def plan_resize(model: GpuModel) -> ResizePlan:
     >>> plan.count, plan.small.name, [profile.name for profile in plan.large]
     (7, '1g.10gb', ['4g.40gb', '3g.40gb'])
     """
-    plain = [profile for profile in model.profiles if not set(profile.name) & set("+-")] or list(model.profiles)
+    plain = _list_plain(model)
     small = max(plain, key=lambda profile: (_fitting(profile), -profile.compute_slices))
     others = [profile for profile in plain if profile is not small]
     pairs = [pair for pair in combinations_with_replacement(others, 2) if _coexist(*pair)]
@@ -79,6 +104,23 @@ def fpga_objects(function: Function, node: str, card_uuid: str) -> list[JsonObje
 def namespace_object() -> JsonObject:
     """Return the namespace of the generated pods."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+
+
+def deployment_objects(plan: RepairPlan, name: str) -> list[JsonObject]:
+    """Generate a class, a template of claims, and a Deployment of pods that may be on any card."""
+    class_name = plan.profile.name
+    request = {"name": "device", "exactly": {"deviceClassName": _class_name(class_name)}}
+    metadata = {"name": name, "namespace": NAMESPACE}
+    template = _claim_template(metadata, request)
+    pod = {"metadata": {"labels": {"app": name}}, "spec": _pod_spec(name)}
+    spec = {"replicas": plan.count, "selector": {"matchLabels": {"app": name}}, "template": pod}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    return [_class(class_name, {"device": "gpu", "profile": class_name}), template, deployment]
+
+
+def _list_plain(model: GpuModel) -> list[Profile]:
+    """Return the profiles that differ not only in engines, if there are any."""
+    return [profile for profile in model.profiles if not set(profile.name) & set("+-")] or list(model.profiles)
 
 
 def _fitting(profile: Profile) -> int:
@@ -119,27 +161,30 @@ def _pod(name: str, class_name: str, family: Family, node: str, card_uuid: str) 
         "exactly": {"deviceClassName": class_name, "selectors": [{"cel": {"expression": on_card}}]},
     }
     metadata = {"name": name, "namespace": NAMESPACE}
-    yield {
+    yield _claim_template(metadata, request)
+    spec = {"restartPolicy": "Never", "nodeSelector": {"kubernetes.io/hostname": node}, **_pod_spec(name)}
+    yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _claim_template(metadata: JsonObject, request: JsonObject) -> JsonObject:
+    return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": metadata,
         "spec": {"spec": {"devices": {"requests": [request]}}},
     }
-    yield {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {
-            "restartPolicy": "Never",
-            "nodeSelector": {"kubernetes.io/hostname": node},
-            "resourceClaims": [{"name": "claim", "resourceClaimTemplateName": name}],
-            "containers": [
-                {
-                    "name": "main",
-                    "image": _IMAGE,
-                    "command": ["sleep", "infinity"],
-                    "resources": {"claims": [{"name": "claim"}]},
-                }
-            ],
-        },
+
+
+def _pod_spec(template: str) -> JsonObject:
+    """Return the spec of a pod with one container, which uses a claim of a template."""
+    return {
+        "resourceClaims": [{"name": "claim", "resourceClaimTemplateName": template}],
+        "containers": [
+            {
+                "name": "main",
+                "image": _IMAGE,
+                "command": ["sleep", "infinity"],
+                "resources": {"claims": [{"name": "claim"}]},
+            }
+        ],
     }

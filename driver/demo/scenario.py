@@ -1,8 +1,9 @@
 """The scenario of ``kerf demo``: its steps, and what must be observed after each.
 
 A pod asks for a size; the other examples run; one GPU is cut into many small and then few large partitions; functions
-are loaded into an FPGA; a plugin is killed and starts again; everything is deleted. Each step says what happens and
-why, and draws the cards before and after. A step that observes something wrong raises ScenarioError.
+are loaded into an FPGA; a plugin is killed and starts again; a card falls ill and comes back; everything is deleted.
+Each step says what happens and why, and draws the cards before and after. A step that observes something wrong raises
+ScenarioError.
 """
 
 from collections import Counter
@@ -38,9 +39,12 @@ from kerf_dra.driver.demo.report import DeviceReport, LoadReport, PodReport, Res
 from kerf_dra.driver.families.fpga.shell import Function
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.gpu.model import Profile
+from kerf_dra.driver.partitions.device_names import parse_device_name
 
 _CARD: Final = 0
 """Index of the card on which the generated pods are placed: every node with cards has one."""
+_DEPLOYMENT: Final = "web"
+"""The name of the Deployment whose pods are on a card that falls ill."""
 _SCHEDULING_S: Final = 5.0
 """Seconds that an example may wait before earlier ones are deleted for it: several times what starting takes."""
 _ALONE: Final[Mapping[str, tuple[str, str]]] = {
@@ -87,6 +91,8 @@ class Scenario(PodRunner):
             await self._load()
         if self.settings.gpus:
             await self._restart()
+        if self.settings.gpus and not self.settings.backends:
+            await self._repair()
 
     async def rerun_examples(self) -> None:
         """Run the examples once more, for a user who wants to inspect them."""
@@ -314,6 +320,61 @@ class Scenario(PodRunner):
             draw_card(self.display, states, label_users([kept, *came]))
             await self.display.hold()
 
+    async def _repair(self) -> None:
+        """Let a card fall ill: its pods move, it is reset and comes back, and the other pods do not notice."""
+        environment = self.environment
+        plan = generated_objects.plan_repair(self.settings.gpu_model, self.settings.nodes * self.settings.gpus)
+        if plan is None:
+            return
+        await self.delete_everything(())  # pods of earlier steps, which nothing creates again, would keep their card
+        async with self.step("A card falls ill and comes back", "repair"):
+            await environment.start_reclaimer()
+            objects = generated_objects.deployment_objects(plan, _DEPLOYMENT)
+            await environment.apply([generated_objects.namespace_object(), *objects])
+            before = await self._wait_members(plan.count)
+            users = Counter((pod.node, _name_card(device)) for pod in before for device in pod.devices)
+            (node, card), moving = min(users.items(), key=lambda item: (item[1], item[0]))
+            states = {"before": self.card(node, card)}
+            self.settings.hardware.make_card_ill(environment.paths.hardware(node), card)
+            drained = await self._wait_members(plan.count, away_from=(node, card))
+            staying = [pod for pod in before if (node, card) not in _list_cards([pod])]
+            self._check_staying(staying, drained)
+            await environment.wait_for(f"{card} of {node} to be back", lambda: not environment.is_tainted(node, card))
+            states["back"] = self.card(node, card)
+            kept = {pod.ref for pod in staying}
+            moved = [pod for pod in drained if pod.ref not in kept]
+            where = ", ".join(f"{name} of {on}" for on, name in _list_cards(moved))
+            self.display.say(
+                f"{card} of {node} has an error after which nothing can run on it. The reclaimer evicts its pods "
+                f"({moving}), which start again on {where}; pods of the other cards ({len(staying)}) do not notice. "
+                "The plugin resets the card and verifies it, and the card gets claims again."
+            )
+            draw_card(self.display, states, label_users(before))
+            self.draw_cluster()
+            await self.display.hold()
+            await environment.delete(objects[1:])
+            await self.delete_everything(())
+
+    async def _wait_members(self, count: int, away_from: tuple[str, str] = ("", "")) -> list[PodReport]:
+        """Wait until so many pods of the Deployment run, none of them on a card of a node, and return them."""
+
+        def list_running() -> list[PodReport]:
+            pods = [pod for pod in self.environment.pod_reports() if pod.name.startswith(f"{_DEPLOYMENT}-")]
+            running = [pod for pod in pods if pod.phase == "Running" and not self.environment.is_ending(pod)]
+            self.display.wait(f"{len(running)} of {_pods(count)} running")
+            return running if away_from not in _list_cards(pods) else []
+
+        await self.environment.wait_for("every pod of the Deployment", lambda: len(list_running()) == count)
+        return self.pods_now([pod.ref for pod in list_running()])
+
+    def _check_staying(self, staying: Sequence[PodReport], now: Sequence[PodReport]) -> None:
+        """Raise ScenarioError when a pod of another card has ended, or has other devices."""
+        by_ref = {pod.ref: pod for pod in now}
+        for pod in staying:
+            kept = by_ref.get(pod.ref)
+            if kept is None or kept.claims != pod.claims:
+                raise ScenarioError(f"pod {pod.ref} of another card had {pod.claims}, and has {kept and kept.claims}")
+
     def _card_uuid(self, node: str, kind: str) -> str:
         cards = (card for report in self.report.nodes if report.name == node for card in report.cards)
         return next(card.uuid for card in cards if card.kind == kind and card.index == _CARD)
@@ -393,6 +454,17 @@ def _shorten(lines: Sequence[str], width: int) -> list[str]:
 def _pods(count: int) -> str:
     words = ("no pod", "One pod", "Two pods", "Three pods", "Four pods", "Five pods", "Six pods", "Seven pods")
     return words[count] if 0 < count < len(words) else f"{count} pods"
+
+
+def _name_card(device: DeviceReport) -> str:
+    """Return the name of the card of a device, such as ``gpu-0``."""
+    parts = parse_device_name(device.device)
+    return device.device if parts is None else parts.card
+
+
+def _list_cards(pods: Sequence[PodReport]) -> Sequence[tuple[str, str]]:
+    """Return node and name of each card that pods have something of."""
+    return list(dict.fromkeys((pod.node, _name_card(device)) for pod in pods for device in pod.devices))
 
 
 def _profiles(pods: Sequence[PodReport]) -> tuple[str, ...]:

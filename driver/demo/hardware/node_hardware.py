@@ -21,6 +21,8 @@ from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.kubeletplugin.backends.base import Backend, BusReader, DescribedBackend, InstallingBackend
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families, load_backends
 from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
+from kerf_dra.driver.kubeletplugin.backends.simulated.state_store import StateFile
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFaults
 
 _SIMULATED: Final = "simulated"
 _DISCOVERED: Final = "discovered"
@@ -32,6 +34,10 @@ _USE: Final = "use.json"
 can show a claim that is idle; parts of GPUs are busy."""
 _MOST_GPUS: Final = 16
 """GPUs of a node that this is said of: what the largest machines have."""
+_FAULTS: Final = "faults"
+"""The name of the file with the faults of simulated cards, without its end."""
+_ILLNESS: Final = "Xid 95, a memory error that was not contained"
+_REPAIR: Final = "reset.xid-95"
 _NOTHING_TO_FIND: Final = (
     "nodes find its devices as DiscoveryConfigurations say: give one with -f (docs/discovered-devices.md)"
 )
@@ -111,6 +117,11 @@ class DemoHardware:
         for number, description in enumerate(self.of_manifests.descriptions):
             (folder / _DESCRIPTIONS / f"{number}.yaml").write_text(json.dumps(description))  # YAML has JSON in it
         return document
+
+    def make_card_ill(self, folder: Path, card: str) -> None:
+        """Let a simulated card of the node with this folder have an error after which it must be reset."""
+        faults = HardwareFaults(lost={card: _ILLNESS}, repairs={card: _REPAIR})
+        StateFile(folder, _FAULTS, HardwareFaults()).change(lambda _: faults)
 
     def count_cards(self) -> int:
         """Return the number of a node's cards, where they are not those of the user's backends."""
