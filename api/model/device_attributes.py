@@ -82,6 +82,11 @@ def monitor_taint_key(driver: str) -> str:
     return f"{driver}/{CUT_MONITOR}"
 
 
+def unhealthy_taint_key(driver: str) -> str:
+    """Return the key of the taint of the devices of ``driver`` that are unhealthy or lost."""
+    return f"{driver}/unhealthy"
+
+
 def kept_out_taint_key(driver: str) -> str:
     """Return the key of the taint of devices that claims have of a card of ``driver`` which is kept out."""
     return f"{driver}/kept-out"

@@ -161,7 +161,7 @@ def list_ended(
         elif mode is ReclaimMode.OFF:
             has_ended = not _has_begun(each)
         else:
-            has_ended = card is not None and _is_outdated(each, card.repair)
+            has_ended = card is not None and _is_outdated(each, card)
         if has_ended:
             yield each
 
@@ -249,12 +249,16 @@ def _is_over(maintenance: CardMaintenance) -> bool:
     return work is not None and work.state == "Done"
 
 
-def _is_outdated(maintenance: CardMaintenance, repair: CardRepair | None) -> bool:
-    """Whether a card that needs ``repair`` now does not need its maintenance. A reset that pods were evicted for is
-    done though the card is well by then.
+def _is_outdated(maintenance: CardMaintenance, card: DrainableCard) -> bool:
+    """Whether a card does not need its maintenance any more.
+
+    One that is unhealthy and no longer says what repairs it does: a plugin that has started again does not know of the
+    error. A reset that pods were evicted for is done though the card is well by then.
     """
-    if repair is not None:
-        return _FOLLOWING[repair.act] != maintenance.spec.then and not _has_begun(maintenance)
+    if card.repair is not None:
+        return _FOLLOWING[card.repair.act] != maintenance.spec.then and not _has_begun(maintenance)
+    if card.is_unhealthy:
+        return False
     if maintenance.spec.then == "None" or maintenance.status.phase in _NOT_BEGUN:
         return True
     return maintenance.status.phase == "Stuck" and not _has_begun(maintenance)

@@ -12,6 +12,7 @@ from kerf_dra.api.model.device_attributes import (
     ATTRIBUTE_UUID,
     MAINTENANCE_IN_USE,
     maintenance_taint_key,
+    unhealthy_taint_key,
 )
 from kerf_dra.api.model.devices import Device, DeviceTaint, ResourceSlice
 from kerf_dra.api.model.names import DeviceId
@@ -36,6 +37,9 @@ class DrainableCard:
     """Whether its node says that something of it is in use; only of meaning while it is withheld."""
     repair: CardRepair | None = None
     """What its node says that it needs; None: nothing."""
+
+    is_unhealthy: bool = False
+    """Whether its node says that one of its devices is unhealthy or lost."""
 
     def __str__(self) -> str:
         return f"card {self.name} ({self.uuid}) of node {self.node}"
@@ -97,6 +101,7 @@ def _build(driver: str, pool: str, name: str, node: str, devices: Sequence[Devic
         uuid=_text(devices[0], driver, ATTRIBUTE_UUID),
         pci_bus_id=_text(devices[0], driver, ATTRIBUTE_PCI_BUS_ID),
         is_withheld=bool(taints) and all(taints),
+        is_unhealthy=any(True for each in devices for _ in _of_key(each, unhealthy_taint_key(driver))),
         repair=choose_repair(list_repairs(driver, devices)),
         is_in_use=any(taint.value == MAINTENANCE_IN_USE for each in taints for taint in each),
     )

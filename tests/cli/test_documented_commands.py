@@ -109,6 +109,10 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "helm upgrade kerf deploy/chart/kerf -n kerf-system --reuse-values --set reclaim.enabled=true": (
         "tests/oracle/helm/test_helm.py::test_the_reclaimer_is_off_unless_a_value_says_so"
     ),
+    "kubectl label namespace payments kerf.dev/do-not-evict=allowed": (
+        "tests/local/apiserver/test_do_not_evict_policy.py"
+        "::test_namespaces_with_the_label_are_left_out_and_writes_that_cannot_be_judged_are_refused"
+    ),
     'kerf drain node-1/gpu-1 --reason "fan is loud, ticket 7" --wait': (
         f"{_DRAIN}::test_wait_ends_with_the_phase_or_with_its_time"
     ),

@@ -250,6 +250,12 @@ def test_a_maintenance_is_deleted_when_its_card_is_well_without_it_or_it_has_bee
     assert ended(held, repair=repair) is expected
 
 
+@pytest.mark.parametrize("then", ["None", "Reset"])
+def test_an_unhealthy_card_whose_repair_its_node_has_forgotten_is_not_given_back(then: str) -> None:
+    cards = [replace(CARD, is_unhealthy=True), OTHER]
+    assert [*list_ended([maintenance(phase="Withheld", then=then)], cards, ReclaimMode.ACT, NOW)] == []
+
+
 @pytest.mark.parametrize(
     ("held", "expected"),
     [
@@ -273,6 +279,8 @@ def test_in_mode_off_what_has_not_begun_is_given_back(held: CardMaintenance, exp
 def test_a_card_needs_what_any_of_its_devices_says_and_of_several_repairs_the_one_that_includes_the_others() -> None:
     published = taint_slices(slices("node-1", 2), "gpu-1", value="reset-when-free.pending-rows", name="repair")
     assert [card.repair for card in find_cards(published, "node-1")] == [None, WHEN_FREE]
+    unhealthy = taint_slices(slices("node-1", 2), "gpu-1", value="lost", name="unhealthy")
+    assert [card.is_unhealthy for card in find_cards(unhealthy, "node-1")] == [False, True]
     assert choose_repair([WHEN_FREE, None, BOOT, RESET]) == BOOT
     assert choose_repair([WHEN_FREE, RESET]) == RESET
     assert choose_repair([None]) is None

@@ -116,7 +116,7 @@ def reasons() -> set[str]:
 def taints() -> set[str]:
     """The keys of the taints that the plugin sets, without its driver's name."""
     # These are made by ``kerf_dra.api``, because explanations or the reclaimer know them, too.
-    found = {"kept-out", "maintenance", "monitor", "repair"}
+    found = {"kept-out", "maintenance", "monitor", "repair", "unhealthy"}
     for path in modules("driver"):
         if path.is_relative_to("driver/kubeletplugin/inventory"):
             for node in ast.walk(tree(path)):

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kerf_dra.api.dra.health import DeviceHealth, Health
 from kerf_dra.api.kerf.card_repairs import build_repair_taint, choose_repair
+from kerf_dra.api.model.device_attributes import unhealthy_taint_key
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
@@ -82,7 +83,7 @@ class DeviceHealthTracker:
         """``now`` returns Unix time in seconds, which reports have, ``clock`` monotonic seconds: a clock may be set."""
         self._driver = driver
         self._taints = {
-            state: DeviceTaint(key=f"{driver}/unhealthy", value=value, effect=effect)
+            state: DeviceTaint(key=unhealthy_taint_key(driver), value=value, effect=effect)
             for state, (value, effect) in _TAINTS.items()
         }
         self._load_failure_taint = DeviceTaint(key=f"{driver}/load-failed", effect="NoSchedule")

@@ -40,8 +40,11 @@ class Facts(NamedTuple):
 
 
 def taints(node: NvidiaNode) -> dict[str, frozenset[tuple[str, str, str]]]:
+    """Return the taints but what repairs a card: an Xid is reported once, and a plugin that starts then knows none."""
     return {
-        device.name: frozenset((taint.key, taint.value, taint.effect) for taint in device.taints)
+        device.name: frozenset(
+            (taint.key, taint.value, taint.effect) for taint in device.taints if not taint.key.endswith("/repair")
+        )
         for device in node.published_devices()
     }
 
