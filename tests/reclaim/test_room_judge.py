@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+import pytest
 from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import Node, Pod, Taint
@@ -170,6 +171,7 @@ def judge(case: Case) -> dict[str, tuple[str, str]]:
     return found
 
 
+@pytest.mark.property
 def test_who_is_evicted_and_where_each_fits_is_what_the_judge_says() -> None:
     chance = Random(SEED if IS_LONG else 0)
     moved = stranded = kept = 0

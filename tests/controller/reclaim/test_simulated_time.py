@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 import anyio
+import pytest
 
 from tests.conftest import IS_LONG, PROFILE, SEED
 
@@ -28,6 +29,7 @@ async def run_failures(simulation: Simulation, failures: int) -> None:
     simulation.judge_rest()
 
 
+@pytest.mark.property
 def test_failures_of_cards_cost_the_pods_of_these_cards_and_no_others() -> None:
     simulation = Simulation(chance=Random(SEED if IS_LONG else 0))
     anyio.run(run_failures, simulation, FAILURES)
@@ -44,6 +46,7 @@ async def run_history(seed: int) -> int:
     return len(simulation.resets)
 
 
+@pytest.mark.property
 def test_whatever_becomes_of_the_reclaimer_no_card_is_reset_that_a_claim_holds_and_none_stays_withheld() -> None:
     first = SEED if IS_LONG else 0
     resets = 0
