@@ -43,6 +43,8 @@ from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
+_LIST: Final = "CardMaintenances"
+"""The subject of a problem with their list; other subjects are names of nodes and of CardMaintenances."""
 _ill: Final = metrics.gauge(
     "kerf_cards_to_repair",
     "Cards whose nodes say what repairs them, by what the reclaimer does about it: reported (mode Report), waiting "
@@ -72,6 +74,15 @@ def keep_repairs(slice_: ResourceSlice) -> SliceRepairs:
         metadata=ObjectMeta(name=metadata.name, uid=metadata.uid, resource_version=metadata.resource_version),
         node=(slice_.spec.node_name or "") if is_asking else "",
     )
+
+
+def _decode_all(held: Iterable[CardMaintenanceObject]) -> Iterable[CardMaintenance]:
+    """Yield those that are valid."""
+    for each in held:
+        try:
+            yield decode_card_maintenance(each)
+        except InvalidDocumentError as error:
+            _log.debug("%s: %s", each.metadata.name, error)
 
 
 class RepairClient(Protocol):
@@ -156,7 +167,7 @@ class CardRepairer:
             except KerfError as error:
                 unread.add(node)
                 self._problems.note(node, f"the cards of node {node} cannot be judged: {error}")
-        self._problems.keep(own_nodes | ill_nodes | {each.metadata.name for each in maintenances})
+        self._problems.keep({_LIST} | own_nodes | ill_nodes | {each.metadata.name for each in maintenances})
         mode = self._settings.mode
         readable = [each for each in maintenances if each.spec.node_name not in unread]
         for each in list_ended(readable, published, mode, self._now()):
@@ -164,16 +175,26 @@ class CardRepairer:
         if mode is not ReclaimMode.OFF:
             decision = decide_repairs(ill, maintenances, published, mode, self._settings.limits)
             self._report(decision.reports)
-            for one in () if unread else decision.create:
-                await self._create(one)
+            if decision.create and not unread:
+                await self._create_wanted(ill, published)
 
     def _list_maintenances(self) -> Iterable[CardMaintenance]:
         """Yield the valid CardMaintenances, those that are being deleted, too: their cards are not given back yet."""
-        for held in self._maintenances.values():
-            try:
-                yield decode_card_maintenance(held)
-            except InvalidDocumentError as error:
-                _log.debug("%s: %s", held.metadata.name, error)
+        return _decode_all(self._maintenances.values())
+
+    async def _create_wanted(self, ill: Sequence[IllCard], published: Sequence[DrainableCard]) -> None:
+        """Write the CardMaintenances that are wanted by those that the API server has: a late cache may lack the one
+        of a card that was written in place of an older one of its name.
+        """
+        try:
+            held = (await self._client.list(CARD_MAINTENANCES)).items
+        except KerfError as error:
+            self._problems.note(_LIST, f"the CardMaintenances cannot be listed, and none is created: {error}")
+            return
+        self._problems.clear(_LIST)
+        mode, limits = self._settings.mode, self._settings.limits
+        for each in decide_repairs(ill, [*_decode_all(held)], published, mode, limits).create:
+            await self._create(each)
 
     async def _read_node(self, node: str) -> list[DrainableCard]:
         """Return the cards of a node. Raises ApiError."""

@@ -222,9 +222,12 @@ class Cluster:
 
     async def list(self, kind: Kind[ObjectT], *, field_selector: str = "") -> ObjectList[ObjectT]:
         self._begin("list", kind.plural)
+        if kind.plural == CARD_MAINTENANCES.plural:
+            found: Any = tuple(kind.decode(msgspec.json.encode(one)) for one in self.maintenances.values())
+            return ObjectList(ListMeta(), found)
         assert field_selector.startswith("spec.nodeName=")
         node = field_selector.partition("=")[2]
-        found: Any = self._list_slices(node)
+        found = self._list_slices(node)
         if kind.plural == "pods":
             found = tuple(one for one in self.pods.values() if one.spec.node_name == node)
         return ObjectList(ListMeta(), found)

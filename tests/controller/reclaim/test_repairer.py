@@ -122,6 +122,29 @@ async def test_a_node_that_cannot_be_read_is_neither_judged_well_nor_forgotten_i
     assert cluster.maintenances == {}
 
 
+async def test_a_late_cache_that_shows_a_maintenance_of_before_writes_none_beside_the_one_in_its_place() -> None:
+    cluster = cluster_in(ReclaimMode.ACT)
+    await cluster.repair()
+    cluster.maintenances[NAME]["status"] = {"work": {"state": "Done", "observedGeneration": 1}}
+    cluster.deliver()
+    del cluster.maintenances[NAME]
+    other = cluster.start_process()
+    await other.repairer.reconcile()
+    await cluster.repairer.reconcile()
+    assert [*cluster.maintenances] == [NAME]
+
+
+async def test_while_maintenances_cannot_be_listed_none_is_written() -> None:
+    cluster = cluster_in(ReclaimMode.ACT)
+    down = ServerError("GET", 500, "InternalError", "down")
+    cluster.fail = lambda _verb, name: down if name == "cardmaintenances" else None
+    await cluster.repair()
+    assert cluster.maintenances == {}
+    cluster.fail = lambda _verb, _name: None
+    await cluster.repair()
+    assert [*cluster.maintenances] == [NAME]
+
+
 async def test_what_cannot_be_written_is_tried_again() -> None:
     cluster = cluster_in(ReclaimMode.ACT)
     cluster.fail = lambda verb, _name: ForbiddenError("POST", 403, "F", "no") if verb == "create" else None

@@ -1,6 +1,6 @@
-"""Ten thousand failures of the cards of a node, and thousands of histories with faults of the reclaimer itself.
+"""Failures of the cards of a node, and histories with faults of the reclaimer itself.
 
-In ``make test`` both are short; `make test-long PROFILE=all` has ten thousand histories. The judges are in
+In ``make test`` both are short; `make test-long PROFILE=all` has ten thousand of each. The judges are in
 ``simulation`` and ``cluster``: no pod of another card is evicted, no claim is allocated on a withheld card, no card is
 reset while a claim holds something of it, none is reset twice by one plan, and at rest nothing is tainted and every
 tenant has its pod.
@@ -16,8 +16,8 @@ from tests.conftest import IS_LONG, PROFILE, SEED
 
 from .simulation import Simulation
 
-FAILURES: Final = 10_000 if IS_LONG else 50
-HISTORIES: Final = {"long": 2_000, "all": 10_000}.get(PROFILE, 20)
+FAILURES: Final = {"long": 2_000, "all": 10_000}.get(PROFILE, 50)
+HISTORIES: Final = {"long": 1_000, "all": 10_000}.get(PROFILE, 20)
 STEPS: Final = 30
 """The steps of a history: some four failures."""
 
