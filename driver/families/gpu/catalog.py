@@ -11,12 +11,14 @@ from typing import Final
 
 import msgspec
 
+from kerf_dra.api.errors import InvalidDocumentError, Problem
 from kerf_dra.driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
 from kerf_dra.driver.families.gpu.model import Engines, GpuModel, Profile
 from kerf_dra.driver.families.model_names import find_model
 from kerf_dra.driver.partitions.geometry import Placement
 
 _DATA: Final = Path(__file__).with_name("data")
+_TABLE: Final = "mig.json"
 _MIB: Final = 2**20
 _FIGURES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -27,6 +29,7 @@ _FIGURES: Final[Mapping[str, str]] = MappingProxyType(
         "engines.decoders": "decoders",
         "engines.encoders": "encoders",
         "engines.jpeg": "JPEG engines",
+        "engines.ofa": "optical flow accelerators",
     }
 )
 """The table's names of figures, in words."""
@@ -145,9 +148,49 @@ class _MigTable(_Row, frozen=True, kw_only=True):
     models: tuple[_Model, ...]
 
 
+def check_table(content: bytes) -> _MigTable:
+    """Decode the table of models and check what its rows refer to.
+
+    Raises InvalidDocumentError, which names each row, field and name that is not in the table.
+    """
+    try:
+        table = msgspec.json.decode(content, type=_MigTable)
+    except msgspec.DecodeError as error:  # its message has the path of the field
+        raise InvalidDocumentError(_TABLE, [Problem("", str(error))]) from error
+    if problems := [problem for row in table.models for problem in _find_problems(row, table)]:
+        raise InvalidDocumentError(_TABLE, problems)
+    return table
+
+
+def _find_problems(row: _Model, table: _MigTable) -> Iterator[Problem]:
+    """Find the names in a row that the table does not have: of grids, cuts, rules, figures and models."""
+    if row.grid not in table.grids:
+        yield Problem(f"{row.id}.grid", f'"{row.grid}" is not in grids; there are {", ".join(table.grids)}')
+        return
+    cuts = table.grids[row.grid].cuts
+    for cut in row.profiles.keys() - cuts.keys():
+        yield Problem(f"{row.id}.profiles", f'"{cut}" is no cut of the grid {row.grid}; there are {", ".join(cuts)}')
+    if row.sibling and row.sibling not in {other.id for other in table.models}:
+        yield Problem(f"{row.id}.sibling", f'"{row.sibling}" is no model of the table')
+    if unknown := row.estimated.keys() - {"grid"}:
+        yield Problem(f"{row.id}.estimated", f'only "grid" can be estimated here, not {", ".join(sorted(unknown))}')
+    parts = {f"profiles.{cut}": amounts for cut, amounts in row.profiles.items()} | {"whole": row.whole}
+    estimates = {f"{part}.estimated": amounts.estimated for part, amounts in parts.items()}
+    for path, estimated in (estimates | {"estimated": row.estimated}).items():
+        for figure, rule in estimated.items():
+            if path != "estimated" and figure not in _FIGURES:
+                message = f'"{figure}" is no figure; there are {", ".join(_FIGURES)}'
+                yield Problem(f"{row.id}.{path}", message)
+            if rule not in table.rules:
+                message = f'the rule "{rule}" is not in rules: choose one of {", ".join(table.rules)}, or add it there'
+                yield Problem(f"{row.id}.{path}.{figure}", message)
+            elif "the sibling" in table.rules[rule] and not row.sibling:
+                yield Problem(f"{row.id}.sibling", f'is empty, but the rule "{rule}" of {path}.{figure} needs a model')
+
+
 @cache
 def _mig_table() -> _MigTable:
-    return msgspec.json.decode((_DATA / "mig.json").read_bytes(), type=_MigTable)
+    return check_table((_DATA / _TABLE).read_bytes())
 
 
 @cache
