@@ -9,6 +9,10 @@ with its codec; a *method* (``kerf_dra.api.grpc_method``) is one gRPC method wit
 - Plugin's checkpoint: ``kerf_dra.api.checkpoint``. Users' documents of kerf.dev: ``kerf_dra.api.kerf.decoder``,
   of other groups: ``kerf_dra.api.manifests``.
 
+``v1`` of ``resource.k8s.io`` is the model's own shape, ``v1beta2`` the same JSON; ``v1beta1``, ``v1alpha3`` and
+``v1alpha2`` convert once. ``resource.registry`` chooses the newest version that the server and Kerf know. Values lose
+unknown fields when they are read, so nothing that was read is written back: changes are patches.
+
 Layers, lowest first: ``errors``, ``model``, ``wire`` and ``grpc_method``, the packages of versions, ``manifests``.
 Nothing in ``api`` imports ``driver`` or ``cdi``.
 """

@@ -9,6 +9,11 @@ Data flow: slices -> ``pools`` (``PoolIndex``, by node ``NodeDevices``); claims 
 solution -> ``explain`` (reasons, near misses, holders). ``semantics`` has the rules of the API that all of these share.
 ``allocator`` does this for one node, ``cluster`` for the first node that fits.
 
+``pools`` keeps equal slices once (``interning``) and what follows from equal pools in one ``template``; ``search`` has
+domains as bitsets, ``bounds`` that prove failures by counting and ``nogoods`` that recognize failures up to
+interchangeable devices. None of this changes which solution is found first, which ``tests/oracle/allocator`` asks the
+Go library; a bound is there only for a recorded case from practice. A search that ends by its budget says so.
+
 Terms of the API: claim, request, alternative (KEP-4816), pool, slice, device, counter set (KEP-4815), share (KEP-5075).
 Terms of constraint solving: problem, domain, assignment, choice point, bound, nogood, interchangeable.
 """

@@ -3,7 +3,11 @@
 An *instance* is one process; in a rolling update two overlap, of which one is *active* (``handover``). ``app`` starts
 the process and ``instance`` its sockets; while it is active, ``plugin`` wires the parts that do the work. The kubelet's
 calls pass ``grpc``, ``handover``, ``claims`` and ``backends``; cards pass ``backends``, ``inventory`` and ``cluster``
-on their way to the API server. The package never imports ``kerf_dra.driver.controller``.
+on their way to the API server. Layers, highest first: ``app``, ``instance``, ``discovery_handlers``, ``grpc`` and
+``handover``, ``plugin``, ``deviceplugin``, ``claims``, ``cluster``, ``inventory``, ``backends``. Each family is a
+plugin of its own, with a driver name, sockets, a folder, a checkpoint and a lock; ``app`` hosts those of one process
+over one client. Imports are lean, since the process has a budget of memory (docs/performance.md). The package never
+imports ``kerf_dra.driver.controller``.
 
 What the parts of one family's plugin know of the node is in one object, ``inventory.node_state.NodeState``, on one
 event loop; each part is given it. *In the step* means before the writer goes on: nothing else runs between. What

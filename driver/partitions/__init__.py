@@ -13,6 +13,14 @@ sets of its units; ``publish_order`` sorts the partitions; ``pool_compiler`` mak
 the free units of cards. ``records`` and ``recorded_cards`` convert partitions and cards to what records of claims have
 of them, and back. ``card_pictures`` draws the cards of any driver from what is published and allocated.
 
+There is one pool for each node and family (``node-1/gpu``). One shared counter for each unit keeps overlapping
+partitions apart, and layouts of which a card has one at a time; a GPU's devices also consume its ``memory`` and
+``multiprocessors``, so that a quota system can sum one counter. kube-scheduler takes the first device that matches, so
+the order in slices is Kerf's packing policy: the smallest partition first, within a size by the KEEP rule (least loss
+of future placements), loaded functions first, whole cards last. Every device has exactly the attributes and capacities
+of its vocabulary, with a neutral value where one has no meaning: in CEL a missing attribute is a run-time error, which
+ends a pod's scheduling attempt. ``tests/partitions`` compares all this by brute force with a geometry of its own.
+
 The package imports no wire formats, no ``kerf_dra.driver.kube``, no
 ``kerf_dra.driver.runtime`` and nothing that does I/O.
 """

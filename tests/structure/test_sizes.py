@@ -12,6 +12,9 @@ LINES_OF_A_MODULE: Final = 600
 MODULES_OF_A_FOLDER: Final = 15
 """What can be taken in at a glance. Beyond that, packages follow the flow of the data."""
 
+BYTES_OF_THE_ARCHITECTURE: Final = 8192
+"""Two pages: a person who changes one thing reads all of it first."""
+
 
 def lines(path: Path) -> int:
     return len(text(path).splitlines())
@@ -35,3 +38,8 @@ def test_a_module_can_be_read_in_one_sitting() -> None:
         f"{path} ({lines(path)})" for path in modules(*PRODUCT, "tests", "tools") if lines(path) > LINES_OF_A_MODULE
     }
     check(f"more than {LINES_OF_A_MODULE} lines", found)
+
+
+def test_the_page_of_the_architecture_is_read_at_once() -> None:
+    size = len(text(Path("ARCHITECTURE.md")).encode())
+    assert size <= BYTES_OF_THE_ARCHITECTURE, "move what is of one package into the docstring of its __init__.py"
