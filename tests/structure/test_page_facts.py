@@ -77,7 +77,9 @@ def first_cells(table: str) -> list[str]:
 
 
 def test_every_backend_of_kerfs_has_a_page() -> None:
-    assert {*_BACKENDS} == {name for family in BUILT_IN for name in family.backends}
+    backends = {name for family in BUILT_IN for name in family.backends}
+    check("write its page, and where its links begin into _BACKENDS of this module", backends - {*_BACKENDS})
+    check("no family has this backend: take it off _BACKENDS", {*_BACKENDS} - backends)
 
 
 @pytest.mark.parametrize(("page", "title"), _LISTS_OF_HARDWARE, ids=str)
@@ -111,7 +113,8 @@ def test_the_glossary_has_every_family_and_is_in_order() -> None:
 def test_the_readme_has_every_command() -> None:
     """``kerf fpga`` and ``kerf placement`` were missing."""
     named = {cell.removeprefix("kerf ") for cell in first_cells(section(_README, "The command line"))} - {"command"}
-    assert named == {*COMMANDS}
+    check("add its row to the table of README.md, The command line", {f"kerf {name}" for name in {*COMMANDS} - named})
+    check("README.md has a row of a command that is not there", named - {*COMMANDS})
 
 
 @pytest.mark.parametrize("page", [_README, Path("driver/cli/__init__.py")], ids=str)

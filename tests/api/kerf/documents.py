@@ -124,4 +124,4 @@ def _strategy_for(node: inspect.Type) -> st.SearchStrategy[Any]:
             return st.booleans()
         case inspect.CustomType() if node.cls is Quantity:
             return st.sampled_from(QUANTITY_TEXTS)
-    raise TypeError(node)
+    raise TypeError(f"{node}: no documents can be made; a string needs a type of api/kerf/scalar_types.py")
