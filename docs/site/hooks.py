@@ -17,6 +17,19 @@ FOLDERS = ("cdi", "deploy", "docs")
 """The folders whose pages are in the site, beside those of the root."""
 LOOKS = ("logo.svg", "site.css")
 """The files beside this one that ``mkdocs.yml`` names."""
+MOVED = {
+    "docs/absorbed.md": "docs/migrating.md",
+    "docs/beside-other-drivers.md": "docs/comparison.md",
+    "docs/reported-elsewhere.md": "docs/upstream-issues.md",
+}
+"""Earlier names of pages: the site leads from them to the present ones, since others may link to them."""
+_REDIRECT = """<!doctype html>
+<meta charset="utf-8">
+<title>Moved</title>
+<script>location.replace("../../{url}" + location.hash)</script>
+<meta http-equiv="refresh" content="1; url=../../{url}">
+<a href="../../{url}">This page has moved.</a>
+"""
 _LINK = re.compile(r"(?P<head>\[(?P<text>[^]]*)\]\()(?P<target>[^)\s#]+)(?P<tail>[^)\s]*\))")
 
 
@@ -40,6 +53,14 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
         return f"{link['head']}{readme}{link['tail']}" if (target / "README.md").exists() else link["text"]
 
     return _LINK.sub(replace, markdown)
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Write a page at each earlier name that leads to the present one, with the anchor where scripts run."""
+    for earlier, present in MOVED.items():
+        page = Path(config.site_dir) / earlier.removesuffix(".md") / "index.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(_REDIRECT.format(url=present.removesuffix(".md") + "/"), encoding="utf-8")
 
 
 def _linked_files(page: Path) -> Iterator[Path]:

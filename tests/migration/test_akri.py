@@ -15,7 +15,7 @@ from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import f
 from kerf_dra.driver.migration.akri import find_configurations, migrate_akri_objects
 from kerf_dra.driver.migration.limits import migrate_workload
 
-PAGE = Path(__file__).parents[2] / "docs/absorbed.md"
+PAGE = Path(__file__).parents[2] / "docs/migrating.md"
 UDEV = 'udevRules:\n- KERNEL=="video[0-9]*"\n'
 
 
@@ -265,7 +265,7 @@ def test_a_configuration_that_the_files_do_not_have_is_named(
 
 
 def test_the_page_shows_what_is_written() -> None:
-    """docs/absorbed.md has an example before and after."""
+    """docs/migrating.md has an example before and after."""
     section = PAGE.read_text().partition("### The same camera before and after")[2].partition("\n#")[0]
     before, after = ([*yaml.safe_load_all(block)] for block in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL))
     made, _ = converted(*before)

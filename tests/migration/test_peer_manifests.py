@@ -1,4 +1,4 @@
-"""The record of what became of other projects' manifests is complete, and docs/absorbed.md has its counts.
+"""The record of what became of other projects' manifests is complete, and docs/migrating.md has its counts.
 
 The manifests themselves are not here: a row has the repository, the commit and the path of one, and what ``kerf migrate
 -f``, ``kerf plan -f`` and ``kerf demo -f`` said. What was seen to go wrong has tests of its own, beside the commands'.
@@ -40,7 +40,7 @@ def test_a_repository_is_recorded_at_one_commit_and_each_of_its_files_once() -> 
 
 def test_the_page_has_the_counts() -> None:
     section = (
-        (ROOT / "docs/absorbed.md").read_text().partition("## Manifests of other projects")[2].partition("\n## ")[0]
+        (ROOT / "docs/migrating.md").read_text().partition("## Manifests of other projects")[2].partition("\n## ")[0]
     )
     assert re.findall(r"(\d+) files of (\d+) repositories", section) == [
         (str(len(ROWS)), str(len({row[0] for row in ROWS})))

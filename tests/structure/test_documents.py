@@ -148,6 +148,16 @@ def test_the_site_has_every_page_once() -> None:
     assert sorted(in_site) == sorted(path.as_posix() for path in pages())
 
 
+def test_the_site_leads_from_each_earlier_name_of_a_page_to_one_that_is_there() -> None:
+    [moved] = [
+        ast.literal_eval(node.value)
+        for node in tree(Path("docs/site/hooks.py")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MOVED"
+    ]
+    check("no page has this name any more", {page for page in moved.values() if Path(page) not in {*pages()}})
+    check("a page has this earlier name", {page for page in moved if Path(page) in {*pages()}})
+
+
 def test_what_docstrings_and_comments_name_is_there() -> None:
     check("the module names what is not there", missing_in_code())
 

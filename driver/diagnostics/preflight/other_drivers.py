@@ -52,7 +52,7 @@ def check_drivers(slices: Iterable[ResourceSlice], own: Collection[str]) -> Iter
                 DRIVERS,
                 f"{other} and Kerf's {ours} both run on {name_first(alone)}, and publish no card twice at present: a "
                 "card that one of them uses may be missing in the slices of the other",
-                f"remove {other} from these nodes, or Kerf's plugin, as docs/beside-other-drivers.md says",
+                f"remove {other} from these nodes, or Kerf's plugin, as docs/comparison.md says",
             )
     for other in sorted(others - {other for other, _ in (*shared, *beside)}):
         yield ok(DRIVERS, f"driver {other} publishes no card that Kerf publishes")
@@ -69,7 +69,7 @@ def check_registrations(registered: Collection[str], drivers: Collection[str]) -
             DRIVERS,
             f"driver {other}, which hands out the cards of Kerf's {ours}, is registered with this node's kubelet: two "
             "pods would get one card",
-            f"remove {other} from this node, or Kerf's plugin, as docs/beside-other-drivers.md says",
+            f"remove {other} from this node, or Kerf's plugin, as docs/comparison.md says",
         )
     if rivals and not found:
         yield ok(DRIVERS, "no other driver of such cards is registered with this node's kubelet")

@@ -1,6 +1,6 @@
 """Both drivers on one node, with the same machine and the same kubelet's folder: one after the other, and at once.
 
-A drained node moves from one to the other and back. The kubelet's part, and what docs/beside-other-drivers.md leaves to
+A drained node moves from one to the other and back. The kubelet's part, and what docs/comparison.md leaves to
 the administrator, are done here.
 """
 

@@ -1,4 +1,4 @@
-"""The rows of docs/absorbed.md: each feature of an absorbed system has a test that exists, or a reason why not."""
+"""The rows of docs/migrating.md: each feature of a replaced system has a test that exists, or a reason why not."""
 
 import re
 from functools import cache
@@ -9,7 +9,7 @@ import pytest
 from kerf_dra.driver.local.kubelet.device_allocations import REJECTED
 from tools.sources import ROOT, files, text
 
-PAGES: Final = ("docs/absorbed.md", "docs/write-a-discovery-handler.md")
+PAGES: Final = ("docs/migrating.md", "docs/write-a-discovery-handler.md")
 ROWS: Final = {"AK": 33, "DP": 16, "RM": 17, "GS": 7}
 """The rows of each system: Akri, the device plugin interface, Intel's resource manager and its GPU-aware scheduling."""
 _ROW: Final = re.compile(r"^\| ((?:AK|DP|RM|GS)-[-\w, ]+?) \|.*\| (.+) \|$", re.MULTILINE)
@@ -33,7 +33,7 @@ def list_tests() -> frozenset[str]:
     return frozenset(name for path in paths for name in _DEFINITION.findall(text(path)))
 
 
-def test_each_feature_of_each_absorbed_system_has_a_row() -> None:
+def test_each_feature_of_each_replaced_system_has_a_row() -> None:
     found = {one for ids, _ in _ROW.findall((ROOT / PAGES[0]).read_text()) for one in _ID.findall(ids)}
     assert found == {f"{system}-{number:02}" for system, last in ROWS.items() for number in range(1, last + 1)}
 

@@ -1,4 +1,4 @@
-"""Each line of docs/reported-elsewhere.md has tests that exist, and the tests for a thread name it."""
+"""Each line of docs/upstream-issues.md has tests that exist, and the tests for a thread name it."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from tools.sources import ROOT, tree
 
-_PAGE: Final = ROOT / "docs/reported-elsewhere.md"
+_PAGE: Final = ROOT / "docs/upstream-issues.md"
 _TEST: Final = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 _THREAD: Final = re.compile(r"(?:[\w-]+/[\w-]+)?#[0-9]+")
 _UNREAD: Final = "could not be read"
