@@ -267,7 +267,8 @@ def test_a_shell_file_with_three_slots_gives_three_slots_by_name() -> None:
 
 
 def test_the_examples_in_docs_fpga_are_read() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "fpga.md").read_text()
+    docs = Path(__file__).parents[2] / "docs"
+    page = "\n".join((docs / name).read_text() for name in ("fpga.md", "alveo.md", "fpga-boards.md"))
     blocks = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
     documents = [document for block in blocks for document in yaml.safe_load_all(block)]
     found = build_descriptions(

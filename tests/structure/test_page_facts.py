@@ -31,8 +31,8 @@ _BACKENDS: Final[Mapping[str, str]] = {
     "nvidia": "nvidia",
     "intel": "intel.md",
     "dfl": "fpga.md",
-    "xrt": "fpga.md#alveo-cards",
-    "slots": "fpga.md#",
+    "xrt": "alveo.md",
+    "slots": "fpga-boards.md",
     "discovered": "discovered-devices.md",
 }
 """Where the links begin by which a page leads to a kind of hardware."""
