@@ -243,7 +243,7 @@ _REMEDIES = {
     errno.ENOTDIR: "a file stands where a directory is needed; remove it",
     errno.EEXIST: "a file stands where a directory is needed; remove it",
     errno.EISDIR: "a directory has the file's name; remove it",
-    errno.ENOENT: "the directory was deleted, maybe under a mount: restart, so that it is mounted anew",
+    errno.ENOENT: "the directory was deleted, maybe under a mount: restart, so that it is mounted again",
 }
 
 

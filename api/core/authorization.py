@@ -1,4 +1,4 @@
-"""``authorization.k8s.io/v1``: questions to the API server whether somebody may do something.
+"""``authorization.k8s.io/v1``: questions to the API server whether a user may do something.
 
 A review is created and answered in one call, and never stored; its answer is in the object that comes back.
 """

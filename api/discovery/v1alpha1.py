@@ -1,6 +1,6 @@
 """``kerf.discovery.v1alpha1``: the plugin's ``Registration``, and ``DiscoveryHandler``, which each handler serves.
 
-A handler registers by a stream that stays open: its end tells either side that the other one has gone. It then answers
+A handler registers by a stream that stays open: its end shows either side that the other one has gone. It then answers
 ``Discover`` with the whole list of devices, at once and again after each change (docs/write-a-discovery-handler.md).
 """
 
@@ -65,7 +65,7 @@ class FoundDevice(Value, forbid_unknown_fields=True):
     id: str
     """The same for the same device, whenever and wherever it is found."""
     properties: Mapping[str, str] = {}
-    """What containers are told of it, by names that are valid for environment variables."""
+    """What containers get to know of it, by names that are valid for environment variables."""
     mounts: tuple[FoundMount, ...] = ()
     device_nodes: tuple[FoundDeviceNode, ...] = ()
     shared: bool = False

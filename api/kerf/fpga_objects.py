@@ -218,7 +218,7 @@ class FpgaNodes(Value):
     total: int
     """The number of nodes with cards of its interface."""
     fetched: int = 0
-    """Of those, the number of nodes on all of whose cards the function can be had."""
+    """Of those, the number of nodes on all of whose cards the function is available."""
 
 
 class FpgaStatus(Value):

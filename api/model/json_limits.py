@@ -50,7 +50,7 @@ def _items(value: object) -> Iterable[object]:
 def make_readable(data: bytes, levels: int = MAX_LEVELS) -> bytes:
     """Return the JSON document ``data`` with at most ``levels`` levels and valid Unicode.
 
-    What is no JSON stays none: the decoder tells the author. The cost is linear in the size, without recursion.
+    What is no JSON stays none: the decoder reports it. The cost is linear in the size, without recursion.
     """
     return _mend(_cut(data, levels))
 

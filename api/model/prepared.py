@@ -13,7 +13,7 @@ class ClaimState(StrEnum):
 
     STARTED = "Started"
     """Preparation has begun: the hardware may have been changed in full, in part or not at all. Devices that have a
-    handle all the same were ready before: the others are prepared anew."""
+    handle all the same were ready before: the others are prepared again."""
     PREPARED = "Prepared"
     """The hardware is in the state that the record describes."""
     RELEASING = "Releasing"

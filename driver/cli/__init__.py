@@ -146,7 +146,7 @@ def kerf() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run ``kerf`` and return its exit code: 0 done, 1 failed, 2 bad input, 130 interrupted, 141 nobody reads.
+    """Run ``kerf`` and return its exit code: 0 done, 1 failed, 2 bad input, 130 interrupted, 141 the reader is gone.
 
     What a user can cause ends in one line on standard error, without a traceback. A fault of Kerf itself is one line,
     too, unless TRACEBACK is set in the environment.

@@ -81,7 +81,7 @@ _FINAL: Final = frozenset(
         Verdict.UNDECIDED,
     }
 )
-"""The answers that stay until somebody acts."""
+"""The answers that stay until the user acts."""
 
 
 class _Geometry(click.ParamType[object]):
@@ -194,8 +194,8 @@ def command(
         backends=backends,
         families=families,
     )
-    settings.hardware.find_families()  # tells of what is not installed, before anything starts
-    read_boot_id()  # tells so where there is none: on anything but Linux
+    settings.hardware.find_families()  # raises for what is not installed, before anything starts
+    read_boot_id()  # raises where there is none: on anything but Linux
     display = _display(output, speed)
     try:
         if classic:

@@ -30,7 +30,7 @@ from kerf_dra.driver.partitions.geometry import NOTHING, Geometry
 
 _ABSENT: Final = Attribute()
 _LEAST_BYTES: Final = Quantity("1Mi")
-"""Less memory than any device has or divides: whoever writes less has left out the unit."""
+"""Less memory than any device has or divides: a smaller value lacks its unit."""
 _SUGGESTIONS: Final = 3
 """The number of similar names in a message: profiles of one kind differ in a digit between models."""
 

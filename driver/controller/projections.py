@@ -88,7 +88,7 @@ def share_device_nodes(device: DiscoveredDeviceObject) -> DiscoveredDeviceObject
     """Return a discovered device, which up to 512 nodes see, whose node names are stored once."""
     nodes = device.spec.get("nodes")
     if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
-        return device  # as somebody wrote it; its spec is decoded later
+        return device  # as another program wrote it; its spec is decoded later
     return replace(device, spec={**device.spec, "nodes": list(_share_names(nodes))})
 
 

@@ -211,7 +211,7 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
 class _Reader:
     """Reads lists concurrently into ``lists`` and ``events``; what it may not read, it notes in ``forbidden_lists``.
 
-    Single objects that nobody can decode are named in ``unreadable``.
+    Single objects that cannot be decoded are named in ``unreadable``.
     """
 
     def __init__(self, client: Client, arrivals: ListArrivals) -> None:

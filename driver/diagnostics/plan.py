@@ -98,7 +98,7 @@ class Headroom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """The number of partitions of one size that can be had at once, before and after the plan."""
+    """The number of partitions of one size that are available at once, before and after the plan."""
 
     model: str
     size: str

@@ -95,7 +95,7 @@ EVERY: Final = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A figure of a model that no source tells."""
+    """A figure of a model that no source states."""
 
     part: str
     """The profile or function that it is a figure of, WHOLE, or EVERY."""

@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 async def wait_until_readable(client: Client, kind: Kind[Any], *, poll_s: float) -> None:
     """Wait until ``kind`` is there and may be listed, with ``poll_s`` seconds between two tries.
 
-    Nothing tells when a definition is installed or a permission is given. Any other fault is not waited for: an
+    There is no event when a definition is installed or a permission is given. Any other fault is not waited for: an
     Informer tries again by itself, and says so.
     """
-    while not await _is_readable(client, kind):  # noqa: ASYNC110  (nothing tells, as said)
+    while not await _is_readable(client, kind):  # noqa: ASYNC110  (there is no event, as said)
         await anyio.sleep(poll_s)
 
 

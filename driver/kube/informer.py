@@ -159,16 +159,16 @@ class Informer(Generic[ObjectT]):
             await self._follow_for_ever()
 
     async def _follow_for_ever(self) -> None:
-        delays, told = RETRIES.delays(self._random), ""
+        delays, logged = RETRIES.delays(self._random), ""
         while True:
             self._progressed, began, resumed = False, anyio.current_time(), bool(self._version)
             error = await self._follow()
             lasted = anyio.current_time() - began >= _LASTED_S
             if (self._progressed or lasted) and not isinstance(error, InconsistentAnswerError):
-                delays, told = RETRIES.delays(self._random), ""
+                delays, logged = RETRIES.delays(self._random), ""
             if isinstance(error, _LIST_AGAIN):
                 self._version = ""
-            if error is not None and self._check is not None:  # nothing tells what the watch would have shown
+            if error is not None and self._check is not None:  # unknown is what the watch would have shown
                 self._check.is_disturbed = self._must_list = True
             if (error is None and (lasted or self._must_list)) or (resumed and isinstance(error, ExpiredError)):
                 continue  # the server answers: an expired list is read again at once
@@ -176,9 +176,9 @@ class Informer(Generic[ObjectT]):
             delay_s = max(next(delays), min(asked_s, _LONGEST_WAIT_S))
             if error is not None:
                 _failures.labels(self._kind.plural).inc()
-                level = logging.DEBUG if str(error) == told else logging.WARNING  # a missing permission may stay so
+                level = logging.DEBUG if str(error) == logged else logging.WARNING  # a missing permission may stay so
                 _log.log(level, "cannot follow %s: %s; again in %.1f s", self._kind.plural, error, delay_s)
-                told = str(error)
+                logged = str(error)
             await anyio.sleep(delay_s)
 
     async def _follow(self) -> ApiError | AccessError | None:
@@ -324,8 +324,8 @@ async def start_informers(
 ) -> None:
     """Run ``informers`` in ``group``, with a check for each, and wait for their lists: nothing is decided without them.
 
-    A list that cannot be read should end the process with its name: whoever inspects the pod sees what is missing, and
-    Kubernetes starts it again. ``hint`` says what may be the reason. Raises NotListedError.
+    A list that cannot be read should end the process with its name: a person who inspects the pod sees what is missing,
+    and Kubernetes starts it again. ``hint`` says what may be the reason. Raises NotListedError.
     """
     for name, informer in informers.items():
         add_check(name, partial(_why_not_listed, informer, hint))

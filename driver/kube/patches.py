@@ -10,7 +10,7 @@ def if_unchanged(metadata: ObjectMeta) -> JsonObject:
 
 
 def replace_by_merge(old: JsonObject, new: JsonObject) -> JsonObject:
-    """Return the merge patch that makes ``new`` of ``old``: a merge keeps what it is not told of (RFC 7396).
+    """Return the merge patch that makes ``new`` of ``old``: a merge keeps what it does not name (RFC 7396).
 
     >>> replace_by_merge({"devices": {"total": 1, "online": 1}}, {"devices": {"total": 1}})
     {'devices': {'online': None, 'total': 1}}

@@ -6,7 +6,7 @@ slices and repairs them:
 
 - New content of a pool, and a slice of ours that was deleted, are written at once, but no pool more often than every
   ``min_interval_s``: the latest content wins.
-- Every other change by others is reverted after ``repair_delay_s``, so that whoever made it can finish, and two
+- Every other change by others is reverted after ``repair_delay_s``, so that its writer can finish, and two
   programs that disagree do not write in a loop.
 - Slices stay when the process ends: claims that are allocated from them continue, and the next process adopts them.
 

@@ -1,4 +1,4 @@
-"""One control daemon of MPS: started, adopted, told its limits, asked whether it answers, and ended.
+"""One control daemon of MPS: started, adopted, given its limits, asked whether it answers, and ended.
 
 All calls block, each for a bounded time. Processes are found by what they are, not by a number that was written down: a
 daemon and its servers are the processes of these names whose environment has the daemon's pipe folder. So a daemon is
@@ -29,7 +29,7 @@ _NAMES: Final = (CONTROL, "nvidia-cuda-mps-server")
 COMMAND_S: Final = 5.0
 """Limit of one command: a daemon answers within milliseconds."""
 _QUIT_S: Final = 5.0
-"""Time for a daemon and its servers to end by themselves; nobody uses the device any more."""
+"""Time for a daemon and its servers to end by themselves; no process uses the device any more."""
 _POLL_S: Final = 0.05
 _FOLDER_MODE: Final = 0o755
 """Servers run with the numbers of the clients' users, and have to find their pipes."""

@@ -40,7 +40,7 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 class UnreadableDocumentError(TransientError):
-    """A document cannot be read, or is not what its writer writes: it is of another version, or somebody else's."""
+    """A document cannot be read, or is not what its writer writes: it is of another version, or of another program."""
 
 
 class UnwritableDocumentError(TransientError):

@@ -1,7 +1,7 @@
 """Keeps a control daemon for each request of the kubelet plugin, until it is stopped: then the daemons go on.
 
 A daemon that dies is started again, with growing delays; one that does not answer for long is ended first. A daemon
-that runs when this process starts is taken over, so that nobody's clients notice a restart.
+that runs when this process starts is taken over, so that no client notices a restart.
 """
 
 import logging
@@ -117,7 +117,7 @@ class DaemonKeeper:
             self._check(request)
 
     def _check(self, request: DaemonRequest) -> None:
-        """Ask the daemon whether it answers, and tell it the limits of a request that is new to it."""
+        """Ask the daemon whether it answers, and give it the limits of a request that is new to it."""
         self._next_check, self._refused = self._now() + _RETRY_S, request.id
         if request.id == self._request:
             self._daemon.check()
@@ -149,7 +149,7 @@ class DaemonKeeper:
         self._write("", error=error)
 
     def _end(self) -> bool:
-        """End the daemon that nobody wants, and return whether nothing is left of it."""
+        """End the daemon that has no request, and return whether nothing is left of it."""
         try:
             self._daemon.end()
         except ProgramFailedError as error:

@@ -30,7 +30,7 @@ _BYTES_POLICY: Final = CapacityRequestPolicy(
     valid_range=CapacityRange(min=Quantity.of_bytes(STEP_BYTES), step=Quantity.of_bytes(STEP_BYTES)),
 )
 _DIVIDED_POLICIES: Final = {
-    # A claim that names no amount gets a compute unit: whoever has tuned a program for less says so.
+    # A claim that names no amount gets a compute unit: a claim for less names the amount.
     v.CAPACITY_COMPUTE_UNIT_PERCENT: CapacityRequestPolicy(
         default=Quantity(100), valid_range=CapacityRange(min=Quantity(1), step=Quantity(1))
     ),

@@ -10,7 +10,7 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class BootUnknownError(PermanentError):
-    """The kernel does not say which boot this is: without it nobody knows what a record of the hardware is worth."""
+    """The kernel does not say which boot this is: without it records of the hardware cannot be trusted."""
 
 
 def read_boot_id() -> str:

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 def is_cancelled() -> bool:
     """Whether the task is to end, because a scope that it is in was cancelled.
 
-    A cancellation that arrives otherwise is somebody else's: ``grpc.aio`` raises one in each task that waits for a call
+    A cancellation that arrives otherwise is not ours: ``grpc.aio`` raises one in each task that waits for a call
     when another task closes the channel. It must not be passed on: a task group takes it for its own end, and cancels
     all its tasks without a word.
     """

@@ -1,10 +1,10 @@
 """A limit on the connections of an HTTP server to which anybody may connect.
 
-Every connection takes a file descriptor, and one process has a limited number of them: whoever opens enough connections
-and says nothing would end what else the process does. So a connection is *pending* until ``admit`` names it, the number
-of pending ones is limited, and each is ended after a time. Where there is no room a new one takes the place of the
-oldest, not the other way round: else a few silent connections would keep the kubelet's probes out, and the kubelet
-would restart the container.
+Every connection takes a file descriptor, and one process has a limited number of them: a client that opens enough
+connections and says nothing would end what else the process does. So a connection is *pending* until ``admit`` names
+it, the number of pending ones is limited, and each is ended after a time. Where there is no room a new one takes the
+place of the oldest, not the other way round: else a few silent connections would keep the kubelet's probes out, and the
+kubelet would restart the container.
 
 Connections that are closed are counted for a while as well, which needs no notice of their end: at the limit the oldest
 is dropped all the same, and it is the first that is likely to be done.

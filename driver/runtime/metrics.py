@@ -31,7 +31,7 @@ Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 
 
 class LiveGauge(Collector):
-    """A gauge whose values are computed when somebody asks, so that none can be out of date and none is kept."""
+    """A gauge whose values are computed at scrape time, so they are never stale."""
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
         self._name = name

@@ -81,7 +81,7 @@ class Probes:
 
     async def _answer(self, request: BaseRequest) -> Response:
         response = await self._respond(request)
-        response.force_close()  # nobody asks more than once in a while
+        response.force_close()  # probes come once in a while
         return response
 
     async def _respond(self, request: BaseRequest) -> Response:

@@ -97,7 +97,7 @@ class WorkQueue(Generic[KeyT]):
                     group.start_soon(self._work_on, await self._take(), work, free)
         finally:
             for key in tuple(self._failed):
-                self._note_failure(key, has_failed=False)  # nobody works on it any more
+                self._note_failure(key, has_failed=False)  # no worker has it any more
 
     async def _work_on(self, key: KeyT, work: Callable[[KeyT], Awaitable[None]], free: anyio.Semaphore) -> None:
         try:
@@ -121,7 +121,7 @@ class WorkQueue(Generic[KeyT]):
             if is_cancelled():
                 raise
             outcome = "crashed"
-            _log.exception("%s: cancelled by somebody else; again in %.1f s", key, self._repeat(key))
+            _log.exception("%s: cancelled from outside; again in %.1f s", key, self._repeat(key))
         except Exception:  # noqa: BLE001  (a defect in one key's work must not stop the others')
             outcome = "crashed"
             _log.exception("%s: unexpected error; again in %.1f s", key, self._repeat(key))

@@ -112,7 +112,7 @@ def _run_work(
     def report() -> None:
         try:
             loop.call_soon_threadsafe(end, outcome)
-        except RuntimeError:  # the loop was closed: the process ends, and nobody waits any more
+        except RuntimeError:  # the loop was closed: the process ends, and no task waits any more
             return
 
     return report

@@ -1,7 +1,7 @@
 """Faults of released kube-schedulers that would do harm to Kerf's users, and what Kerf does about each. Pure data.
 
 A program that publishes or allocates asks ``find_fault`` whether a feature is to be left off; ``docs/compatibility.md``
-has the table. kube-scheduler reports its release to nobody, so that of the API server stands for it: Kubernetes allows
+has the table. kube-scheduler does not report its release, so that of the API server stands for it: Kubernetes allows
 a scheduler that is one minor release older for as long as an upgrade takes.
 """
 

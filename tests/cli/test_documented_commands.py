@@ -201,6 +201,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
         "needs a container with a device; the variable is that of tests/attack/test_node_tokens.py"
     ),
     "make test": "it runs this test",
+    ".venv/bin/pytest -q tests/families/test_catalogs.py": "they are tests of their own",
     "pip install '.[view]'": "what it installs is in requirements-dev.lock",
     "make gpu": "needs a card; on the stand-in `make test` runs tests/gpu",
     "KERF_GPU_DRIVER_ROOT=/run/nvidia/driver make gpu": "needs a card",

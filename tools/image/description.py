@@ -36,7 +36,7 @@ CDI_HOOK: Final = "usr/bin/nvidia-cdi-hook"
 SBOM: Final = "usr/share/kerf/sbom.json"
 """The bill of materials (CycloneDX), with Debian's packages."""
 USER: Final = 65532
-"""The controller's user: the number that images without a shell commonly have for nobody in particular. The kubelet's
+"""The controller's user: the number that images without a shell commonly have for no particular user. The kubelet's
 folders belong to root, so the plugin's pod says ``runAsUser: 0``."""
 ENTRY_POINT: Final = (f"/{PROGRAM}",)
 SANITY: Final = "localhost/kerf-sanity:0.1.0"

@@ -249,7 +249,7 @@ def _pip(root: Path, arguments: Sequence[str]) -> None:
 def _compile(root: Path, target: Path) -> None:
     """Compile what is in ``target`` with the Python of ``root``.
 
-    Nobody changes the files of an image, so byte code is used without a look at its source.
+    The files of an image do not change, so byte code is used without a look at its source.
     """
     folders = [path for path in (target / "usr/lib/python3", target / f"usr/lib/{description.PYTHON}") if path.is_dir()]
     options = ["-q", "-q", "-s", str(target), "-p", "/", "--invalidation-mode", "unchecked-hash", *map(str, folders)]
@@ -286,7 +286,7 @@ def _write_layer(root: Path, layer: Path) -> None:
 
 
 def _remove_old(pattern: str) -> None:
-    """Remove layers that nobody is likely to need again."""
+    """Remove layers that are unlikely to be needed again."""
     layers = sorted(cache().glob(pattern), key=lambda path: path.stat().st_mtime)
     for layer in layers[:-_KEPT]:
         layer.unlink(missing_ok=True)

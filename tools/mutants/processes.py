@@ -1,6 +1,6 @@
 """Runs pytest in forked processes, each in a copy of the working tree.
 
-A forked process begins with the libraries imported, and imports Kerf and its tests anew, from its copy. It has a
+A forked process begins with the libraries imported, and imports Kerf and its tests again, from its copy. It has a
 process group of its own, which is killed with it.
 """
 
@@ -93,7 +93,7 @@ class Process:
 
 
 def run_pytest(arguments: list[str], plugin: object) -> int:
-    """Run pytest in this process; a failing property is not made smaller, which takes long and tells nobody."""
+    """Run pytest in this process; a failing property is not made smaller, which takes long and is not read."""
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     imported = "-Wignore:Module already imported:pytest.PytestAssertRewriteWarning"  # plugins, before the fork
     return int(pytest.main(["-q", imported, *arguments], plugins=[plugin, _Profile(phases)]))
@@ -126,7 +126,7 @@ def _run_as_child(tree: Path, output: Path, work: Callable[[], int]) -> None:
         kept = (entry for entry in sys.path if entry and Path(entry).resolve() != TREE)
         sys.path[:] = [str(tree), *kept]
         os.environ["PYTHONPATH"] = str(tree)
-        code = int(pytest.ExitCode.INTERNAL_ERROR)  # if it raises something: a coroutine that nobody awaited, say
+        code = int(pytest.ExitCode.INTERNAL_ERROR)  # if it raises something: a coroutine that was not awaited, say
         code = work()
     except BaseException:
         traceback.print_exc()

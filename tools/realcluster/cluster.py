@@ -174,7 +174,7 @@ class Cluster:
                 await self.boot_node(name)
             for name in self.nodes:
                 await self.wait_node_ready(api, name)
-                if self.bare_nodes:  # nobody watches nodes: see Plan.has_bare_nodes
+                if self.bare_nodes:  # no controller watches nodes: see Plan.has_bare_nodes
                     await _remove_not_ready_taint(api, name)
             await self._wait("controller-manager", lambda: _has_default_account(api))
 

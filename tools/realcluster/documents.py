@@ -53,7 +53,7 @@ def scheduler(
 
 
 def kubelet(version: KubernetesVersion, paths: NodePaths, port: int) -> dict[str, Any]:
-    """KubeletConfiguration for a node in a test: no eviction, no QoS cgroups, nobody asks who calls it."""
+    """KubeletConfiguration for a node in a test: no eviction, no QoS cgroups, callers are not authenticated."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

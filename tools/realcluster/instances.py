@@ -26,7 +26,7 @@ def free_instance(folder: Path, minor: str) -> Iterator[int]:
     """The first number that no other process has. Raises NoInstanceError.
 
     ``folder`` has the locks. The kernel frees them when this process ends, however that happens: a cluster that it has
-    left is for whoever has the number next.
+    left is for the next run with the number.
     """
     for instance in range(BY_HAND + 1, COUNT):
         with (folder / f"{minor}-{instance}.lock").open("w") as lock:

@@ -48,7 +48,7 @@ _WORKLOADS: Final = {"Deployment", "DaemonSet"}
 _PROFILE: Final = f"{PLUGIN}-simulated"
 """The DaemonSet of ``deploy/manifests``."""
 _TOKEN_S: Final = 24 * 3600
-"""Longer than any test, also than hours of churn: nobody renews it, as a kubelet does for pods."""
+"""Longer than any test, also than hours of churn: it is not renewed, as a kubelet does for pods."""
 _POLL_S: Final = 0.1
 _MACHINE: Final = "machine"
 _SHARING: Final = "sharing"

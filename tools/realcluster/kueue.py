@@ -24,7 +24,7 @@ MANAGER: Final = "kueue-controller-manager"
 _CERTIFICATE: Final = "kueue-webhook-server-cert"
 _WEBHOOKS: Final = "kueue-webhook-service"
 _LEFT_OUT: Final = frozenset({"Deployment", "ConfigMap", "APIService"})
-"""The process stands in for the Deployment; without the visibility API server nobody answers its APIServices."""
+"""The process stands in for the Deployment; without the visibility API server its APIServices have no answer."""
 _TOKEN_S: Final = 3600
 _POLL_S: Final = 0.2
 

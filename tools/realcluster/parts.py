@@ -1,7 +1,7 @@
 """The command line of every part. Pure.
 
 The control plane listens on 127.0.0.1 and speaks TLS with a certificate of its own; each part is a user with its own
-token. Nobody elects a leader: there is one of each.
+token. There is no leader election: there is one of each.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Plan:
     service_network: str
     """The API server has the first address; its certificate names that, too."""
     has_bare_nodes: bool
-    """Some nodes have no kubelet: nobody renews their leases, so nobody may watch them."""
+    """Some nodes have no kubelet: their leases are not renewed, so no controller may watch them."""
 
     @property
     def server(self) -> str:

@@ -119,7 +119,7 @@ class Processes:
         return "(no log)"
 
     async def _ended(self, name: str) -> None:
-        while self.is_running(name):  # noqa: ASYNC110  (the kernel tells only parents)
+        while self.is_running(name):  # noqa: ASYNC110  (the kernel notifies only parents)
             await anyio.sleep(_POLL_S)
 
     def _read(self, name: str) -> _Started | None:

@@ -1,6 +1,6 @@
 """The bill of materials of Kerf, of its lock file and the metadata of what is installed (CycloneDX 1.6, JSON).
 
-It is made when somebody asks for it (``make sbom``) and not kept: the lock file and the environment that was made of it
+It is made on demand (``make sbom``) and not kept: the lock file and the environment that was made of it
 say the same. The same lock gives the same bytes.
 """
 

@@ -53,7 +53,7 @@ _MAX_NAME: Final = 63
 _SUGGESTIONS: Final = 3
 """The number of similar values in a message: profiles of one kind differ in a digit between models."""
 _LEAST_BYTES: Final = Quantity("1Mi")
-"""Less memory than any device has: whoever asks for less has left out the unit."""
+"""Less memory than any device has: a request for less lacks its unit."""
 _NOT_OFFERED: Final = frozenset({v.ATTRIBUTE_SHARED, v.ATTRIBUTE_LOADED_FUNCTION, v.ATTRIBUTE_UUID, v.ATTRIBUTE_NODE})
 """Attributes that are no properties to ask for: a class says who gets shares, what is loaded changes, and the others
 name one card or one node. Standard attributes, which have a domain, are for constraints, and may be lists."""
@@ -403,7 +403,7 @@ def _list_words(family: Family, reserved: Iterable[str]) -> Iterator[_Word]:
 
 
 def _choose_type(name: str, neutral: Attribute) -> click.ParamType[Any] | None:
-    """Return the type of an attribute's option; None for a number: nobody asks for exactly the seconds of a load."""
+    """Return the type of an attribute's option; None for a number: no request is for exactly the seconds of a load."""
     if name == v.ATTRIBUTE_CUT:
         return click.Choice(_CUTS)
     if neutral.version is not None:

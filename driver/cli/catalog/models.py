@@ -16,9 +16,9 @@ from kerf_dra.driver.partitions.geometry import Geometry, Placement
 
 _WIDTH: Final = 80
 _ATTRIBUTES: Final = {"productName": "Product", "architecture": "Architecture"}
-"""Attributes of the whole model that are told, with their labels."""
+"""Attributes of the whole model that are shown, with their labels."""
 _PLACES: Final[Mapping[tuple[str, ...], str]] = {(EVERY,): "", (WHOLE,): " of the whole card"}
-"""Parts that are not told by their names."""
+"""Parts that are not shown by their names."""
 _UNKNOWN: Final = ModelFigures(estimated=(Estimate(part=EVERY, figure=EVERY, how="its family does not say"),))
 """The figures of a model whose family says nothing of them."""
 

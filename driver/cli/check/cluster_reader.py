@@ -76,7 +76,7 @@ class Accounts:
 
 
 class Connection(NamedTuple):
-    """A client, and what the first answer has told."""
+    """A client, and what its first answer contained."""
 
     client: Client
     transport: HttpTransport

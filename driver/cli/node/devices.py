@@ -103,7 +103,7 @@ class FamilyDevices:
     family: Family
     cards: tuple[Card, ...]
     surveys: tuple[CardSurvey, ...]
-    """What is on each card now, whoever made it; a card whose survey failed has none."""
+    """What is on each card now, whatever made it; a card whose survey failed has none."""
     unhealthy: tuple[HealthChange, ...]
     """What is wrong with cards and partitions."""
     holders: Mapping[str, Mapping[str, str]] | None

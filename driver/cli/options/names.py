@@ -1,6 +1,6 @@
 """Names for completion in shells: of a cluster's objects, of its nodes and namespaces, of a kubeconfig's contexts.
 
-A shell waits for the answer while somebody types, so a cluster that does not answer at once has no names, and no error
+A shell waits for the answer while the user types, so a cluster that does not answer at once has no names, and no error
 is shown.
 """
 

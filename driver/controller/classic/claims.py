@@ -141,7 +141,7 @@ def _is_allocated_by_us(claim: ClassicClaim) -> bool:
 
 
 def _contradictions(claim: ClassicClaim, view: ClusterView) -> Iterator[str]:
-    """Yield the faults of an allocation, whoever wrote it, that a person has to correct."""
+    """Yield the faults of an allocation, by any writer, that a person has to correct."""
     allocation = claim.status.allocation
     if allocation is None:
         return

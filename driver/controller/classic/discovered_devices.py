@@ -5,7 +5,7 @@
 | has nodes, or users on nodes, that are no longer in the cluster | it is without them |
 | lacks the label by which its nodes follow it | it has it |
 | no node sees it | since when; containers that have it keep it |
-| no node has seen it for as long as its configuration keeps it, and nobody uses it | it is deleted |
+| no node has seen it for as long as its configuration keeps it, and no claim uses it | it is deleted |
 | has a name that is not that of its content, or is one too many of its node | it is deleted, and its node reported |
 
 Users are otherwise the nodes' own business. All objects are read again and again: there are as many as administrators

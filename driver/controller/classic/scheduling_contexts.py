@@ -217,7 +217,7 @@ def _unsuitable_nodes(
 
 
 def _no_node_warning(potential: Sequence[str], unsuitable: Mapping[str, str]) -> Iterator[WarningEvent]:
-    """Tell the pod's author why the pod waits, when all potential nodes are unsuitable."""
+    """Report to the pod's author why the pod waits, when all potential nodes are unsuitable."""
     if potential and unsuitable.keys() >= set(potential):
         counts = Counter(unsuitable[node] for node in potential)
         reasons = "; ".join(f"{reason} ({count})" for reason, count in sorted(counts.items()))

@@ -18,7 +18,7 @@ from kerf_dra.driver.diagnostics.anonymization.public_words import PUBLIC_FORMS,
 _NAME: Final = re.compile(rf"\\.|{SEPARATE.pattern}(?:[-._]+{SEPARATE.pattern})*", re.DOTALL)
 """What may be the name of an object, or an escape in CEL."""
 _ADDRESS: Final = r"(?<![0-9A-Za-z])\d{1,3}(?:[.-]\d{1,3}){3}(?![0-9A-Za-z])"
-"""An address of IPv4, also as names of nodes have it: its numbers are small, and yet somebody's."""
+"""An address of IPv4, also as names of nodes have it: its numbers are small, and yet may identify a person."""
 _WORD: Final = re.compile(rf"{_ADDRESS}|{SEPARATE.pattern}")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 """A time of RFC 3339."""

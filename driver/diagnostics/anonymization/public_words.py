@@ -1,4 +1,4 @@
-"""The words that anonymized dumps keep: nobody's secrets, because they are the same in every cluster.
+"""The words that anonymized dumps keep: no secrets, because they are the same in every cluster.
 
 They are words of Kubernetes' and CEL's own vocabulary, of the messages by which ``kerf why`` recognizes a cause, the
 names of fields of Kerf's parameters, and models, profiles and functions of the hardware that the installed families

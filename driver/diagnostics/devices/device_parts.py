@@ -1,4 +1,4 @@
-"""Devices that are one hardware by their UUIDs, whoever publishes them: a card, and what was cut from it.
+"""Devices that are one hardware by their UUIDs, of any driver: a card, and what was cut from it.
 
 Drivers that do not count shared hardware by counters (KEP-4815) say what a device was cut from by the attribute
 ``parentUUID``, as NVIDIA's does for static MIG devices; nothing keeps the scheduler from giving both the card and its

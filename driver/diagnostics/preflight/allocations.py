@@ -13,11 +13,11 @@ CHECK: Final = "double-allocation"
 
 def check_allocations(claims: Sequence[ResourceClaim], slices: Iterable[ResourceSlice]) -> Iterator[CheckResult]:
     """Check whether a claim has a device while one has a part of it: no scheduler sees that by UUIDs."""
-    told: set[tuple[object, object]] = set()
+    reported: set[tuple[object, object]] = set()
     for given in find_given_parts(claims, slices):
-        if (pair := (given.part_of, given.whole_of)) in told:
+        if (pair := (given.part_of, given.whole_of)) in reported:
             continue
-        told.add(pair)
+        reported.add(pair)
         yield problem(
             CHECK,
             f"claim {given.whole_of} has device {given.whole}, and claim {given.part_of} has {given.part}, which is a "
@@ -25,6 +25,6 @@ def check_allocations(claims: Sequence[ResourceClaim], slices: Iterable[Resource
             f"kerf why claim {given.part_of.name} -n {given.part_of.namespace} says which pod to delete; have classes "
             "select either cards or parts of cards",
         )
-    if not told:
+    if not reported:
         allocated = sum(claim.status.allocation is not None for claim in claims)
         yield ok(CHECK, f"none of {allocated} allocated claims has a part of a device that a claim has, too")

@@ -33,7 +33,7 @@ _TOO_FEW_BYTES: Final = 4 * 2**20
 _FEW_FILES: Final = 100
 """Below this many free inodes one busy node may run out: each prepared claim is a file."""
 SIMULATED: Final = frozenset({"simulated", "nvidia-fake"})
-"""The backends of Kerf whose cards do not exist, so that nobody else hands them out."""
+"""The backends of Kerf whose cards do not exist, so that no other driver hands them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class CardFacts:
     name: str
     model: str
     no_whole: str
-    """Why it cannot be had whole; empty: it can."""
+    """Why it is not available as a whole card; empty: it can."""
     no_partitions: str
     """Why it cannot be cut, such as its MIG mode; empty: it can."""
     unhealthy: tuple[str, ...]
@@ -124,7 +124,7 @@ class NodeFacts:
     """What was read of a node."""
 
     node_name: str
-    """Empty where nobody has named it."""
+    """Empty where it has no name."""
     boot_id: str | Unread
     long_sockets: tuple[str, ...]
     """The sockets whose paths are too long."""

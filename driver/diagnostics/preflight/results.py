@@ -13,7 +13,7 @@ class CheckLevel(StrEnum):
 
     OK = "ok"
     WARNING = "warning"
-    """Kerf works; something is missing, cannot be had, or could not be found out."""
+    """Kerf works; something is missing, unavailable, or could not be found out."""
     PROBLEM = "problem"
     """Kerf does not work, or not safely."""
 

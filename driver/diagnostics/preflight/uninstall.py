@@ -47,7 +47,7 @@ class UninstallFacts:
 def check_uninstall(facts: UninstallFacts) -> PreflightReport:
     """Return a problem for each namespace that has claims with devices of the drivers, or pods with their resources.
 
-    What cannot be read is a problem, too: nobody knows whether there are any.
+    What cannot be read is a problem, too: whether there are any is unknown.
     """
     return PreflightReport(subject="uninstall", results=(*_check_claims(facts), *_check_pods(facts)))
 

@@ -253,12 +253,12 @@ def _find_image_fault(image: FpgaImageSpec, design: _Design | None, others: Iter
         return f"spec.interfaceUUID: no shell is described that has the interface {image.interface_uuid}"
     blank = design.said.blank
     if blank is not None and normalize_uuid(blank.afu_id) == normalize_uuid(image.afu_id):
-        return "spec.afuID: the shell's blank image has the same: a card could not tell the two"
+        return "spec.afuID: the shell's blank image has the same: a card could not distinguish the two"
     for other in others:
         if other.function == image.function:
             return f"spec.function: another image is described of {image.function} for the same interface"
         if normalize_uuid(other.afu_id) == normalize_uuid(image.afu_id):
-            return f"spec.afuID: {other.function} has the same: a card could not tell the two"
+            return f"spec.afuID: {other.function} has the same: a card could not distinguish the two"
     return _find_file_fault("spec.files", image.files, len(design.said.slots)) or _find_name_fault(image, design)
 
 

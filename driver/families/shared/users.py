@@ -6,7 +6,7 @@ capacity, whether by the resource of the configuration (any of its devices) or b
 writes the list on condition that the object is as it was read, so that of two nodes that enter the last user one fails.
 
 To the kubelet a device is as many ids as it has capacity, ``<digest>-<number>``, the same for both resources and on all
-nodes. An id stands for no place of the device: it tells the users of one node and resource apart.
+nodes. An id stands for no place of the device: it distinguishes the users of one node and resource.
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,7 +75,7 @@ def list_healthy(one: FoundDevice, *, node: str, resource: str) -> tuple[str, ..
     Those that containers have, and as many more as the device has capacity left: what other nodes and the other
     resource have is gone from here. Of a device that must not be twice in a container one more is enough for the
     resource of the configuration, so that a kubelet that chooses several has different ones. A device that the node
-    does not see is nobody's to have, nor is one that has too many users, until enough of them have ended.
+    does not see is not available there, nor is one that has too many users, until enough of them have ended.
     """
     if node not in one.device.spec.nodes or len(one.users) > one.capacity:
         return ()

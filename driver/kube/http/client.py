@@ -49,7 +49,7 @@ JsonPatch: TypeAlias = list[JsonObject]
 """Operations of RFC 6902."""
 
 _MOST_REPORTED: Final = 10_000
-"""The unreadable objects that one client reports: whoever creates them must not fill memory or log."""
+"""The unreadable objects that one client reports: a user who creates them must not fill memory or log."""
 
 _LONGEST_REASON: Final = 500
 """Characters of the reason why an answer is none: it quotes the answer."""

@@ -67,7 +67,7 @@ class InconsistentAnswerError(ApiError, TransientError):
 
 
 class AnswerTooLargeError(ApiError, PermanentError):
-    """The answer is longer than the client reads: whoever makes objects or answers must not fill its memory."""
+    """The answer is longer than the client reads: a user who makes objects must not fill its memory."""
 
 
 class StatusError(ApiError):

@@ -213,7 +213,7 @@ class HttpTransport:
     async def _next_chunk(self, request: HttpRequest, response: aiohttp.ClientResponse) -> bytes:
         """Return the next bytes of an answer, or nothing at its end. Raises UnreachableError when none come any more.
 
-        aiohttp closes a connection with corrupt chunks and does not tell its reader, who would wait for ever.
+        aiohttp closes a connection with corrupt chunks without an error to its reader, which would wait for ever.
         """
         end_s = anyio.current_time() + self._settings.silence_s
         while (left_s := end_s - anyio.current_time()) > 0:

@@ -168,11 +168,11 @@ class PluginWatcher:
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
-    """Return what tells a socket from its successor at this path; None for all other files, hidden names, and files
-    that have just gone.
+    """Return what distinguishes a socket from its successor at this path; None for all other files, hidden names, and
+    files that have just gone.
 
-    The inode alone does not: ext4 gives the next file that of the one that was removed. Nobody writes into a socket, so
-    the time of its modification is that of its creation.
+    The inode alone does not: ext4 gives the next file that of the one that was removed. No program writes into a
+    socket, so the time of its modification is that of its creation.
     """
     try:
         status = path.lstat()

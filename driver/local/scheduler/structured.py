@@ -164,7 +164,7 @@ def _details(outcome: Outcome) -> list[str]:
 
 
 class DevicesNotReadyError(TransientError):
-    """Devices of a pod could not be made ready; its claims are to be allocated anew."""
+    """Devices of a pod could not be made ready; its claims are to be allocated again."""
 
 
 class Scheduler:
@@ -409,7 +409,7 @@ class Scheduler:
 
 
 def _stamped(allocation: AllocationResult, now: datetime) -> AllocationResult:
-    """Return the allocation with its time, when somebody waits for its devices (KEP-5007)."""
+    """Return the allocation with its time, when a pod waits for its devices (KEP-5007)."""
     if not any(result.binding_conditions for result in allocation.devices.results):
         return allocation
     return replace(allocation, allocation_timestamp=format_time(now))

@@ -1,8 +1,8 @@
 """The color of each claim in pictures of cards, for people with any color vision.
 
-The palette is that of Okabe and Ito (Color Universal Design, 2008), whose colors differ in brightness too and are told
-apart with every common form of color blindness. Color is never the only cue: every part has a letter or a label as well
-(WCAG 2.2, 1.4.1).
+The palette is that of Okabe and Ito (Color Universal Design, 2008), whose colors differ in brightness too and can be
+distinguished with every common form of color blindness. Color is never the only cue: every part has a letter or a label
+as well (WCAG 2.2, 1.4.1).
 
 Which color a claim gets is a hash of its name, so that it is the same in the next picture; where another claim has the
 color already, the next of those that fewest claims have.

@@ -38,7 +38,7 @@ _CELL_HEIGHT: Final = 46
 _LETTER: Final = 7.3
 """The width of a letter of a monospaced font of 12 pixels, and some to spare."""
 _CELLS: Final = 32
-"""The most cells in one strip: smaller ones cannot be told apart on a phone."""
+"""The most cells in one strip: smaller ones cannot be distinguished on a phone."""
 _WIDEST_CELL: Final = 93
 """The widest cell: eight fill the width, and a card of two slots is not drawn as wide as the page."""
 _STRIPS: Final = 8

@@ -3,7 +3,7 @@
 | a device | slice | object |
 |---|---|---|
 | that some node sees | one, for the nodes that see it | stays |
-| that no node sees | none: nobody gets it anew, claims keep it | deleted after the configuration's grace |
+| that no node sees | none: no claim gets it again, claims keep it | deleted after the configuration's grace |
 | that is invalid, or of no configuration | none | stays, and says why |
 | whose name is not that of its content, or that is one too many of its node | none | deleted, and its node reported |
 
@@ -81,7 +81,7 @@ class DiscoverySnapshot:
     hostnames: Mapping[str, str]
     """The label HOSTNAME of each node of the cluster, by its name; empty: it has none."""
     taken_classes: frozenset[str] = frozenset()
-    """The DeviceClasses of somebody else that have a name which is ours."""
+    """The DeviceClasses of other writers that have a name which is ours."""
     keeps_shares: bool = True
     """Whether the API server keeps what lets several claims have a device (KEP-5075)."""
 
@@ -115,7 +115,7 @@ class DiscoveryPlan:
 
 
 def plan_discovery(snapshot: DiscoverySnapshot, now: datetime) -> DiscoveryPlan:
-    """Plan everything anew."""
+    """Plan everything again."""
     present = [one for one in snapshot.devices if not one.is_terminating]
     refused = find_refused(present)
     discovery = join_objects(

@@ -288,7 +288,7 @@ class DiscoveryReconciler:
         await self._client.patch(kind, name, patch, type=PatchType.MERGE, subresource="status", field_manager=NAME)
 
     async def _try(self, name: str, write: Any) -> None:  # noqa: ANN401  (a coroutine)
-        """Await a write; one that came too late is planned anew when the watch shows why.
+        """Await a write; one that came too late is planned again when the watch shows why.
 
         What the server refuses for good, or another program undoes, is logged once, and does not keep other objects
         from being written.

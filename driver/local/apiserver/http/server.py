@@ -1,6 +1,6 @@
 """The API server as a task: it serves HTTP, and puts its parts together.
 
-It listens on the loopback interface, without TLS. Who knows its token may do everything, nobody else anything: other
+It listens on the loopback interface, without TLS. A client with its token may do everything, any other nothing: other
 users of the machine reach the port, and so does every web page in a browser on it. Clients send no credentials over
 plain HTTP (client-go ``clientcmd``), so the token is a part of the address in the kubeconfig, as the path before
 ``/api``; those that do send a bearer token are let in by it as well.

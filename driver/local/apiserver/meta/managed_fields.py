@@ -5,7 +5,7 @@ Rules (Kubernetes "Server-Side Apply"; ``sigs.k8s.io/structured-merge-diff`` v6,
 - an update owns every field that it changed, and takes it from all other managers;
 - an apply owns every field of its configuration. A field that another manager set to another value is a conflict,
   unless the apply is forced. A field that the same manager applied last time and that is in
-  no configuration now is removed, if nobody else owns it.
+  no configuration now is removed, if no other manager owns it.
 
 So when "a" applied ``{x: 1, y: 1}`` and "b" updates ``x`` to 2, an apply of ``{y: 1}`` by "a" leaves ``x``, which "b"
 owns; without that update it would remove ``x``.
@@ -196,7 +196,7 @@ def _own_existing(base: JsonObject, by: FieldManager, schema: MergeSchema) -> _M
 
 
 def _remove_abandoned(document: JsonObject, last: FieldSet, wanted: FieldSet, schema: MergeSchema) -> JsonObject:
-    """Return the document without the fields that this manager applied last time and that nobody sets now."""
+    """Return the document without the fields that this manager applied last time and that no manager sets now."""
     claimed = with_parents(last)
     there = with_parents(field_set_of(document, schema))
     left = with_parents(field_set_of(remove_fields(document, claimed, schema), schema))
