@@ -125,6 +125,9 @@ class Family:
     """The attributes of all its devices, by name; names without a domain belong to the driver's."""
     capacities: Mapping[str, str]
     """The capacities of all its devices: their descriptions by name."""
+    retired: frozenset[str] = frozenset()
+    """Attributes and capacities that devices had in earlier releases. A card may still state them, such as one of an
+    older record; they are not published, and ``kerf check`` names the classes that read them."""
     divided: tuple[str, ...] = ()
     """Those that shares of a device may divide: the first that the device has any of. Empty: it is not known here."""
     minimums: tuple[str, ...] = ()
@@ -177,13 +180,7 @@ class Family:
                     f"{name!r} is not a name in CEL: an identifier of at most {MAX_NAME} characters, and no keyword"
                 )
                 raise InvalidFamilyError(self.name, reason)
-        properties = len(self.attributes) + len(self.capacities)
-        if properties > MAX_PROPERTIES - FREE_PROPERTIES:
-            raise InvalidFamilyError(
-                self.name,
-                f"{properties} attributes and capacities; at most {MAX_PROPERTIES - FREE_PROPERTIES} are possible, so "
-                f"that {FREE_PROPERTIES} of Kubernetes' {MAX_PROPERTIES} stay free",
-            )
+        self._check_number()
         if unknown := sorted({*self.minimums, *self.divided} - {*self.capacities}):
             raise InvalidFamilyError(
                 self.name, f"minimums, or what is divided, {', '.join(unknown)} are not its capacities"
@@ -199,6 +196,18 @@ class Family:
         if "sharing" in self.class_fields and "sharing" not in getattr(default, "__struct_fields__", ()):
             raise InvalidFamilyError(self.name, "class field sharing needs a default configuration with that field")
 
+    def _check_number(self) -> None:
+        """Check that the vocabulary leaves room, and that nothing retired is in it. Raises InvalidFamilyError."""
+        properties = len(self.attributes) + len(self.capacities)
+        if properties > MAX_PROPERTIES - FREE_PROPERTIES:
+            raise InvalidFamilyError(
+                self.name,
+                f"{properties} attributes and capacities; at most {MAX_PROPERTIES - FREE_PROPERTIES} are possible, so "
+                f"that {FREE_PROPERTIES} of Kubernetes' {MAX_PROPERTIES} stay free",
+            )
+        if both := sorted(self.retired & {*self.attributes, *self.capacities}):
+            raise InvalidFamilyError(self.name, f"{', '.join(both)} cannot be both retired and in the vocabulary")
+
     @property
     def vocabulary(self) -> Vocabulary:
         """The attributes and capacities of all its devices, as the compiler of pools takes them."""
@@ -206,4 +215,5 @@ class Family:
             kind=self.name,
             attributes={name: definition.neutral for name, definition in self.attributes.items()},
             capacities=frozenset(self.capacities),
+            retired=self.retired,
         )

@@ -34,6 +34,8 @@ class Vocabulary:
     attributes: Mapping[str, Attribute]
     """The neutral value of each attribute; its type is the attribute's type."""
     capacities: frozenset[str]
+    retired: frozenset[str] = frozenset()
+    """Names of earlier vocabularies: a card may state them, and no device has them."""
 
     def with_lists(self) -> "Vocabulary":
         """Return the vocabulary in which PCIe root and NUMA node are lists, of all devices alike."""
@@ -89,8 +91,8 @@ def card_attributes(card: Card, node: str, vocabulary: Vocabulary) -> dict[str, 
     values = {
         **vocabulary.attributes,
         **{name: value for name, value in generic.items() if name in vocabulary.attributes},
-        **dict(card.geometry.attributes),
-        **card.attributes,
+        **_select_present(dict(card.geometry.attributes), vocabulary),
+        **_select_present(card.attributes, vocabulary),
     }
     listable = {name: _fit(name, values[name], vocabulary) for name in _LISTABLE if name in values}
     return {**values, **listable}
@@ -108,7 +110,7 @@ def partition_attributes(card: Card, spec: PartitionSpec, vocabulary: Vocabulary
     }
     own = {} if spec.placement else card.whole_attributes
     known = {name: value for name, value in generic.items() if name in vocabulary.attributes}
-    return {**known, **dict(spec.attributes), **own}
+    return {**known, **_select_present({**dict(spec.attributes), **own}, vocabulary)}
 
 
 def capacities(spec: PartitionSpec, vocabulary: Vocabulary) -> dict[str, Capacity]:
@@ -129,7 +131,8 @@ def _geometry_problem(geometry: Geometry, vocabulary: Vocabulary) -> str:
     ):
         return f"shares need the capacity {geometry.shareable!r} and the attribute {v.ATTRIBUTE_SHARED!r}"
     for spec in geometry.specs:
-        unknown = [name for name, _ in spec.capacity if name not in vocabulary.capacities]
+        known = vocabulary.capacities | vocabulary.retired
+        unknown = [name for name, _ in spec.capacity if name not in known]
         unknown += [
             name
             for name, value in ((v.ATTRIBUTE_PROFILE, spec.profile), (v.ATTRIBUTE_FUNCTION, spec.function))
@@ -143,13 +146,20 @@ def _geometry_problem(geometry: Geometry, vocabulary: Vocabulary) -> str:
 
 
 def _attributes_problem(attributes: Mapping[str, Attribute], vocabulary: Vocabulary) -> str:
-    for name, value in attributes.items():
+    for name, value in _select_present(attributes, vocabulary).items():
         neutral = vocabulary.attributes.get(name)
         if neutral is None:
             return f"attribute {name!r} is not in the vocabulary"
         if _type(_fit(name, value, vocabulary)) != _type(neutral):
             return f"attribute {name!r} is {_type(value)}, but {_type(neutral)} in the vocabulary"
     return ""
+
+
+def _select_present(attributes: Mapping[str, Attribute], vocabulary: Vocabulary) -> Mapping[str, Attribute]:
+    """Return ``attributes`` without those that the vocabulary no longer has."""
+    if vocabulary.retired.isdisjoint(attributes):
+        return attributes
+    return {name: value for name, value in attributes.items() if name not in vocabulary.retired}
 
 
 def _fit(name: str, attribute: Attribute, vocabulary: Vocabulary) -> Attribute:

@@ -191,6 +191,7 @@ async def test_the_embedded_cluster_is_checked_and_what_it_does_not_serve_is_sai
         "version": "ok",
         "dra-api": "ok",
         "taint-rules": "ok",
+        "retired-attributes": "ok",
         "class-placements": "ok",
         "feature-gates": "warning",
         "definitions": "warning",

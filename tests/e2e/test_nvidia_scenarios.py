@@ -29,7 +29,6 @@ DRIVERS: Final = {"nvidia": nvidia_on, "kerf": kerf_on}
 PCI: Final = frozenset(f"resource.kubernetes.io/{name}" for name in ("numaNode", "pciBusID", "pcieRoot"))
 COMMON: Final = PCI | {
     "architecture",
-    "brand",
     "cudaComputeCapability",
     "cudaDriverVersion",
     "driverVersion",

@@ -95,7 +95,12 @@ def test_words_that_no_expression_can_select_are_refused(name: str) -> None:
 
 def test_a_vocabulary_leaves_room_for_later_attributes() -> None:
     with pytest.raises(InvalidFamilyError, match="29 attributes and capacities; at most 28 are possible"):
-        replace(NPU, capacities={**NPU.capacities, "tensorCores": "Tensor cores."})
+        replace(NPU, capacities={f"c{number}": "A capacity." for number in range(29 - len(NPU.attributes))})
+
+
+def test_an_attribute_that_is_retired_is_not_in_the_vocabulary() -> None:
+    with pytest.raises(InvalidFamilyError, match="decoders, profile cannot be both retired and in the vocabulary"):
+        replace(NPU, retired=frozenset({"decoders", "profile", "brand"}))
 
 
 def test_kerfs_own_families_leave_five_properties_free() -> None:

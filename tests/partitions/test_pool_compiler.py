@@ -99,7 +99,6 @@ def test_a_gpu_partition_as_it_is_published() -> None:
         "name": "gpu-0-1g-10gb-me-at-3",
         "attributes": {
             "architecture": {"string": "hopper"},
-            "brand": {"string": "Nvidia"},
             "cudaComputeCapability": {"version": "9.0.0"},
             "cudaDriverVersion": {"version": "0.0.0"},
             "cut": {"string": "partition"},
@@ -124,10 +123,8 @@ def test_a_gpu_partition_as_it_is_published() -> None:
             "computeSlices": {"value": "1"},
             "decoders": {"value": "1"},
             "encoders": {"value": "0"},
-            "jpegEngines": {"value": "1"},
             "memory": {"value": "9984Mi"},
             "multiprocessors": {"value": "16"},
-            "ofaEngines": {"value": "1"},
         },
         "consumesCounters": [
             {

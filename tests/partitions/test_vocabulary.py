@@ -164,7 +164,7 @@ def test_every_device_of_a_simulated_card_says_so_by_name_and_by_attribute(produ
     card = gpu("h100-80gb-sxm")
     usual = dict(card.geometry.attributes)["productName"].string
     if product is not None:
-        card = replace(card, attributes={"brand": Attribute.of("Acme"), "productName": Attribute.of(product)})
+        card = replace(card, attributes={"architecture": Attribute.of("acme"), "productName": Attribute.of(product)})
     marked = card_attributes(mark_simulated(card), "node-1", GPU.vocabulary)
     unmarked = card_attributes(card, "node-1", GPU.vocabulary)
     assert {name for name in marked if marked[name] != unmarked[name]} == {"productName", "simulated"}

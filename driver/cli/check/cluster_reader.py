@@ -29,7 +29,7 @@ from kerf_dra.api.core.v1 import (
 )
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
 from kerf_dra.api.model.classic import ClassicClaim
 from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
@@ -144,9 +144,11 @@ async def read_cluster(
             slices=() if is_classic else await read_or_unread(list_slices(client)),
             claims=() if is_classic else await read_or_unread(_list_structured_claims(client)),
             classes=await read_or_unread(_list_classes(client)),
+            device_classes=() if is_classic else await read_or_unread(_list_device_classes(client)),
             taint_rules=() if is_classic else await read_or_unread(_list_taint_rules(client)),
             pods=await read_or_unread(_list_own_pods(client, accounts.namespace)),
             own_drivers=frozenset(family.driver for family in installed_families().values()),
+            retired={each.driver: each.retired for each in installed_families().values() if each.retired},
             skew_s=connection.skew_s,
         )
 
@@ -194,6 +196,11 @@ async def _list_claims(client: Client) -> Sequence[ListResult[ResourceClaim] | L
         return [await client.list_all(classic.resource.claims)]
     api = await discover(client)
     return [await client.list_all(api.resource.resource_claims)]
+
+
+async def _list_device_classes(client: Client) -> Sequence[DeviceClass]:
+    """Return all DeviceClasses. Raises UnsupportedError and ApiError."""
+    return (await client.list((await discover(client)).resource.device_classes)).items
 
 
 async def _list_taint_rules(client: Client) -> Sequence[DeviceTaintRule]:

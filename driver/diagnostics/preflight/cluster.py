@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from kerf_dra.api.core.v1 import CustomResourceDefinition, NodeSetup, Pod
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
-from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
 from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 from kerf_dra.api.resource.registry import VERSIONS
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
@@ -33,6 +33,8 @@ from kerf_dra.driver.diagnostics.preflight.results import (
     unread,
     warning,
 )
+from kerf_dra.driver.diagnostics.preflight.retired_attributes import CHECK as RETIRED
+from kerf_dra.driver.diagnostics.preflight.retired_attributes import check_retired_attributes
 from kerf_dra.driver.diagnostics.preflight.taint_rules import CHECK as TAINT_RULES
 from kerf_dra.driver.diagnostics.preflight.taint_rules import check_taint_rules
 
@@ -126,12 +128,16 @@ class ClusterFacts:
     """Those of all namespaces; empty where drivers allocate."""
     classes: Sequence[ResourceClassObject] | Unread
     """Kerf's ResourceClasses."""
+    device_classes: Sequence[DeviceClass] | Unread
+    """All of them; empty where drivers allocate."""
     taint_rules: Sequence[DeviceTaintRule] | Unread
     """Those of all drivers; empty where the API server has none."""
     pods: Sequence[Pod] | Unread
     """Those of Kerf's programs."""
     own_drivers: frozenset[str]
     """The drivers of the installed families."""
+    retired: Mapping[str, frozenset[str]]
+    """The attributes and capacities that devices of an installed family no longer have, by its driver."""
     skew_s: float | None
     """By how many seconds the API server's clock is ahead of this machine's; None: it did not say."""
 
@@ -357,6 +363,15 @@ def _check_taint_rules(facts: ClusterFacts) -> Iterator[CheckResult]:
     yield from check_taint_rules(facts.taint_rules, facts.own_drivers)
 
 
+def _check_retired_attributes(facts: ClusterFacts) -> Iterator[CheckResult]:
+    if facts.is_classic or isinstance(facts.claims, Unread):
+        return  # claims that cannot be read are said by the check of allocations
+    if isinstance(facts.device_classes, Unread):
+        yield unread(RETIRED, "DeviceClasses", facts.device_classes)
+        return
+    yield from check_retired_attributes(facts.device_classes, facts.claims, facts.retired)
+
+
 def _check_memory(facts: ClusterFacts) -> Iterator[CheckResult]:
     if facts.is_classic or isinstance(facts.slices, Unread):
         return  # without slices the number of devices is unknown
@@ -434,6 +449,7 @@ _CHECKS: Final[Sequence[Callable[[ClusterFacts], Iterator[CheckResult]]]] = (
     _check_other_drivers,
     _check_allocations,
     _check_taint_rules,
+    _check_retired_attributes,
     _check_memory,
     _check_extended_resources,
     _check_class_placements,

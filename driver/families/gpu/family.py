@@ -51,7 +51,6 @@ GPU: Final = Family(
                 description="The GPU model, such as h100-80gb-sxm; unknown for one that Kerf's table does not have.",
                 neutral=_TEXT,
             ),
-            "brand": AttributeDefinition(description="The brand, such as Nvidia.", neutral=_TEXT),
             "architecture": AttributeDefinition(description="The architecture, such as hopper.", neutral=_TEXT),
             "cudaComputeCapability": AttributeDefinition(
                 description="The CUDA compute capability, such as 9.0.0.", neutral=_VERSION
@@ -74,12 +73,12 @@ GPU: Final = Family(
             "multiprocessors": "Streaming multiprocessors.",
             "decoders": "Video decoders.",
             "encoders": "Video encoders.",
-            "jpegEngines": "JPEG engines.",
-            "ofaEngines": "Optical flow accelerators.",
             "computePercent": "The percentage of the device's multiprocessors: 100, unless a share by MPS takes less.",
             "clients": "The processes that MPS serves on the device at a time; a share takes one unless it names more.",
         }
     ),
+    # The brand is the same for all models, and profiles with +me are those with JPEG and optical flow engines.
+    retired=frozenset({"brand", "jpegEngines", "ofaEngines"}),
     divided=("memory",),
     minimums=("memory", "computeSlices"),
     class_fields=frozenset({"profile", "minimum", "sharing", "allocation", "config"}),

@@ -21,8 +21,6 @@ from kerf_dra.driver.partitions.geometry import (
 
 KIND: Final = "gpu"
 """The name of the family."""
-_BRAND: Final = "Nvidia"
-"""The brand of all models with MIG, as NVML names it; a card's own attribute replaces it."""
 _MPS_CLIENTS: Final = 48
 """The clients of MPS on one device, from Volta on (NVIDIA MPS, "Volta MPS"; a process is one for each device)."""
 _MODELS: Final = 256
@@ -41,7 +39,6 @@ def gpu_geometry(model: GpuModel) -> Geometry:
         specs=order_specs(_specs(model)),
         attributes=(
             ("productName", Attribute.of(model.product)),
-            ("brand", Attribute.of(_BRAND)),
             ("architecture", Attribute.of(model.architecture)),
             ("cudaComputeCapability", Attribute(version=coerce_version(model.cuda_compute_capability))),
         ),
@@ -99,8 +96,6 @@ def _capacity(part: Profile | GpuModel) -> Amounts:
         ("multiprocessors", Quantity(part.multiprocessors)),
         ("decoders", Quantity(engines.decoders)),
         ("encoders", Quantity(engines.encoders)),
-        ("jpegEngines", Quantity(engines.jpeg)),
-        ("ofaEngines", Quantity(engines.ofa)),
         (v.CAPACITY_COMPUTE_PERCENT, Quantity(100)),
         (v.CAPACITY_CLIENTS, Quantity(_MPS_CLIENTS)),
     )

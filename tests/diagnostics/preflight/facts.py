@@ -20,6 +20,18 @@ from kerf_dra.api.core.v1 import (
     ResourceRequirements,
 )
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimStatus
+from kerf_dra.api.model.claims import (
+    CelSelector,
+    DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
 from kerf_dra.api.model.devices import (
     Attribute,
     Device,
@@ -102,6 +114,25 @@ def reclaimer_pod(name: str = "kerf-reclaimer-1") -> Pod:
     return Pod(metadata=metadata)
 
 
+def device_class(name: str, expression: str) -> DeviceClass:
+    selector = DeviceSelector(cel=CelSelector(expression=expression))
+    return DeviceClass(metadata=ObjectMeta(name=name), spec=DeviceClassSpec(selectors=(selector,)))
+
+
+def claim(name: str, expression: str, *, is_allocated: bool = False) -> ResourceClaim:
+    """A claim with one request that has two alternatives, the second with the expression."""
+    selector = DeviceSelector(cel=CelSelector(expression=expression))
+    alternatives = (
+        DeviceSubRequest(name="any", device_class_name="any"),
+        DeviceSubRequest(name="one", device_class_name="any", selectors=(selector,)),
+    )
+    return ResourceClaim(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="r", first_available=alternatives),))),
+        status=ResourceClaimStatus(allocation=AllocationResult() if is_allocated else None),
+    )
+
+
 def publish_many(devices: int) -> ResourceSlice:
     """A slice of one card with a number of devices."""
     (device,) = CARD.spec.devices
@@ -124,9 +155,11 @@ CLUSTER: Final = ClusterFacts(
     slices=(CARD,),
     claims=(),
     classes=(),
+    device_classes=(),
     taint_rules=(taint_rule("some", DeviceTaintSelector(driver=GPU, pool="node-1")),),
     pods=(controller_pod("1Gi"),),
     own_drivers=frozenset({GPU, "gpu-intel.kerf.dev"}),
+    retired={GPU: frozenset({"brand", "ofaEngines"}), "gpu-intel.kerf.dev": frozenset({"tile"})},
     skew_s=0.3,
 )
 

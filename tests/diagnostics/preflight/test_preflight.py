@@ -26,8 +26,10 @@ from tests.diagnostics.preflight.facts import (
     NEEDED,
     NODE,
     SERVER,
+    claim,
     controller_pod,
     definition,
+    device_class,
     node,
     offering_class,
     placed_class,
@@ -77,6 +79,24 @@ def test_the_reclaimer_is_installed_as_a_whole_or_not_at_all(
 def test_where_drivers_allocate_there_is_nothing_to_say_of_the_reclaimer() -> None:
     report = check_cluster(replace(CLUSTER, reclaimer=None))
     assert "reclaimer" not in [result.check for result in report.results]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'device.attributes["nic.example.com"].brand == "Nvidia"',
+        f'device.attributes["{GPU}"].model == "brand"',
+        f'device.capacity["{GPU}"].memory.isGreaterThan(quantity("1Gi"))',
+        f'device.attributes["{GPU}"].tile == 1',  # of another driver's
+    ],
+)
+def test_a_class_that_reads_no_retired_attribute_of_a_driver_is_no_complaint(expression: str) -> None:
+    assert not complaints(check_cluster(replace(CLUSTER, device_classes=(device_class("new", expression),))))
+
+
+def test_a_claim_that_has_its_devices_is_no_complaint_whatever_it_reads() -> None:
+    held = claim("holds", f'device.attributes["{GPU}"].brand == "Nvidia"', is_allocated=True)
+    assert not complaints(check_cluster(replace(CLUSTER, claims=(held,))))
 
 
 def test_a_resource_that_all_its_nodes_list_is_no_complaint_and_is_named() -> None:
@@ -273,6 +293,15 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
     (
         {"taint_rules": (taint_rule("gpus", DeviceTaintSelector(driver=GPU)),)},
         f"warning taint-rules: DeviceTaintRule gpus taints all devices of {GPU}: every pod that has one",
+    ),
+    ({"device_classes": FORBIDDEN}, "warning retired-attributes: DeviceClasses cannot be read: GET /x"),
+    (
+        {"device_classes": (device_class("old", f'device.attributes["{GPU}"].brand == "Nvidia"'),)},
+        f"problem retired-attributes: DeviceClass old read {GPU}/brand, which devices no longer have: pods with such",
+    ),
+    (
+        {"claims": (claim("waits", f'device.capacity["{GPU}"].ofaEngines.isGreaterThan(quantity("0"))'),)},
+        f"problem retired-attributes: ResourceClaim default/waits read {GPU}/ofaEngines, which devices no longer have:",
     ),
     ({"pods": FORBIDDEN}, "warning memory: pods of Kerf cannot be read: GET /x"),
     (
@@ -500,7 +529,7 @@ def test_every_fact_is_one_that_some_case_changes() -> None:
     """A fact that no check reads would be read from clusters for nothing."""
     changed = {name for changes, _ in CLUSTERS for name in changes}
     changed_of_node = {name for changes, _ in NODES for name in changes}
-    assert {field.name for field in fields(ClusterFacts)} - changed == {"own_drivers"}
+    assert {field.name for field in fields(ClusterFacts)} - changed == {"own_drivers", "retired"}
     assert {field.name for field in fields(NodeFacts)} - changed_of_node == {
         "node_name",
         "pod_resources",

@@ -76,7 +76,6 @@ async def test_whole_cards_and_partitions_are_published_with_what_the_driver_say
                 "cudaComputeCapability": "9.0.0",
                 "cudaDriverVersion": "13.0.0",
                 "driverVersion": "580.95.5",
-                "brand": "Nvidia",
                 "architecture": "hopper",
                 "resource.kubernetes.io/pciBusID": "0000:01:00.0",
                 "resource.kubernetes.io/pcieRoot": "pci0000:00",
