@@ -30,7 +30,7 @@ class Explanation:
 
     pod: ObjectRef
     is_final: bool
-    """Whether the pod stays as it is until somebody acts."""
+    """Whether the pod stays as it is until a person acts."""
     lines: tuple[str, ...]
 
 
@@ -62,7 +62,7 @@ def draw_card(display: Display, cards: Mapping[str, CardState], labels: Mapping[
 
 
 def draw_cluster(display: Display, cards: Iterable[CardState], pods: Iterable[PodReport]) -> None:
-    """Draw every card that somebody uses, with the names of its pods."""
+    """Draw every card in use, with the names of its pods."""
     used = [card for card in cards if not card.is_free]
     nodes = [card.node for card in used]
     rows = [

@@ -45,7 +45,7 @@ class OwnManifests(PodRunner):
     ask_at: dict[str, float] = field(default_factory=dict)
     """When to ask `kerf why` about a pod, by its reference."""
     answered: set[str] = field(default_factory=set)
-    """The pods for which `kerf why` knows that they wait until somebody acts."""
+    """The pods for which `kerf why` knows that they wait until a person acts."""
 
     async def run(self) -> None:
         """Run all manifests until every pod runs, is known to wait for good, or has waited for long enough.

@@ -143,7 +143,7 @@ class PodRunner:
         return next(card for card in self.environment.card_states() if (card.node, card.name) == (node, name))
 
     def draw_cluster(self) -> None:
-        """Draw every card that somebody uses, with the names of pods."""
+        """Draw every card in use, with the names of pods."""
         draw_cluster(self.display, self.environment.card_states(), self.environment.pod_reports())
 
     @asynccontextmanager

@@ -136,7 +136,7 @@ class LeftoverReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingReport:
-    """A pod that does not run, and will not until somebody acts."""
+    """A pod that does not run, and will not until a person acts."""
 
     pod: str
     """``namespace/name``."""

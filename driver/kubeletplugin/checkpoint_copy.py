@@ -21,7 +21,7 @@ from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME
 
 _LOG: Final = f"{FILE_NAME}-wal"
 _FILES: Final = (FILE_NAME, _LOG, checkpoint_digest.FILE_NAME)
-"""Not the index of the log (``-shm``): SQLite makes it anew."""
+"""Not the index of the log (``-shm``): SQLite makes it again."""
 _TRIES: Final = 20
 """A copy takes less than a millisecond, a claim writes for a few: twenty in a row are no coincidence."""
 _MISSING: Final = "name the folder of a plugin's state; the plugin makes a checkpoint when it starts"

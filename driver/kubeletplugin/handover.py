@@ -116,8 +116,8 @@ class InstanceLock:
     async def wait_for_request(self) -> None:
         """Return when another instance requests a handover.
 
-        While that cannot be told, this one stays active: a disk that fails for a moment is no reason to end. Raises
-        LockError when the directory is gone, and the records with it: a start makes it anew.
+        While that cannot be determined, this one stays active: a disk that fails for a moment is no reason to end.
+        Raises LockError when the directory is gone, and the records with it: a start makes it again.
         """
         problems = ProblemLog(_log)
         while True:

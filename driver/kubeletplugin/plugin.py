@@ -100,7 +100,7 @@ class NodePlugin:
         self._backends = backends
         self._checkpoint = checkpoint
         self._boot_id = boot_id
-        # A power cut ends the boot, and records of an earlier boot count as *started*: their files are written anew.
+        # A power cut ends the boot, and records of an earlier boot count as *started*: their files are written again.
         self._store = cdi.Store(settings.cdi_dir, cdi.VolatileFilesystem())
         # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
         self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
@@ -159,7 +159,7 @@ class NodePlugin:
     async def initialize(self) -> None:
         """Discover and survey the cards, then repair the files of claims: then claims can be prepared.
 
-        Files of prepared claims may have been removed while no plugin ran; a CDI file without a record is told.
+        Files of prepared claims may have been removed while no plugin ran; a CDI file without a record is reported.
         """
         self._describe(await self._cluster.descriptions.list_now() or ())
         self._maintenance_worker.resume()
@@ -238,7 +238,7 @@ class NodePlugin:
         self.state.request_publication()
 
     async def _prepare_early(self) -> None:
-        """Prepare claims early from the moment on when there are devices that need it: nobody else watches claims."""
+        """Prepare claims early from the moment on when there are devices that need it: no other part watches claims."""
         while not self._needs_early_preparation():
             await self.state.refreshed.wait()
         await self._early_preparer.run()

@@ -114,7 +114,7 @@ class Settings:
     unstarted_grace_s: float = 300.0
     """The same for a device that the kubelet has allocated, never listed for a pod, and begun no container with: its
     pod was rejected. It may also be an init container's whose image is being pulled or whose volumes are mounted, which
-    the kubelet gives two minutes a try; if that takes longer, its start prepares the device anew."""
+    the kubelet gives two minutes a try; if that takes longer, its start prepares the device again."""
     unlisted_grace_s: float = 3600.0
     """The same for a device that the kubelet has never listed for a pod, and with which a container may have begun: an
     init container with it may run for so long, which the kubelet does not list."""
@@ -123,7 +123,7 @@ class Settings:
     claims: only where a class wants more than a node can give."""
     device_plugin_poll_s: float = 1.0
     """Time between two checks that a resource's socket and the kubelet's own are still those of the registration: a
-    kubelet that starts removes the first and makes the second anew, and pods wait for the resource meanwhile."""
+    kubelet that starts removes the first and makes the second again, and pods wait for the resource meanwhile."""
     status_removal_s: float = 10.0
     """Time from an unprepare to the removal of what the claim shows in its status. The pod has ended: within seconds
     most claims are deleted or deallocated, and to find that takes one read, where the removal takes a write, too."""

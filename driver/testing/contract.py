@@ -74,7 +74,7 @@ class BackendContract(ReleaseContract, SampleContract, MaintenanceContract):
     """Seconds after which a call that should have ended counts as hanging: far above what hardware takes."""
 
     def new_machine(self, folder: Path) -> MachineUnderTest:
-        """Return a machine whose cards nobody uses; ``folder`` is empty and its own."""
+        """Return a machine whose cards no process uses; ``folder`` is empty and its own."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -483,7 +483,7 @@ class BackendContract(ReleaseContract, SampleContract, MaintenanceContract):
     def _kill_everywhere(self, plugin: PluginStandIn, arm: Arm, *, is_finished: bool) -> None:
         """Kill the prepare of each size at each point, once and twice, beside what others have on the card.
 
-        Where it has no place for three, nobody else has anything on it.
+        Where it has no place for three, no other claim has anything on it.
         """
         card = plugin.cards[0]
         filled = fill_card(plugin, card)

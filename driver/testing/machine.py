@@ -12,7 +12,7 @@ from kerf_dra.driver.partitions.geometry import Card, Partition
 
 
 class MachineUnderTest(ABC):
-    """A host with cards that nobody uses, whose backend is opened by one process after another.
+    """A host with cards that no process uses, whose backend is opened by one process after another.
 
     ``open_backend`` is all that a vendor has to write. The other methods are what befalls hardware without Kerf's
     doing: each lets more rules be tested, and a rule that needs a method which is not overridden is skipped.

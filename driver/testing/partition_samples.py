@@ -26,7 +26,7 @@ def one_of_each_published_size(plugin: PluginStandIn, card: Card) -> list[Partit
 
 
 def published_partitions(plugin: PluginStandIn, card: Card) -> list[Partition]:
-    """Return the partitions that ``card`` can be had as now."""
+    """Return the partitions that ``card`` can be allocated as now."""
     survey = plugin.survey(card.uuid)
     partitions = (spec.of(card.uuid) for spec in card.geometry.specs)
     return [one for one in partitions if not survey.find_restriction(one)]

@@ -19,13 +19,13 @@ from kerf_dra.driver.diagnostics.overview.cluster_overview import ClusterOvervie
 from kerf_dra.driver.diagnostics.times import format_seconds
 
 _WIDE: Final = 60
-"""Columns from which rows have the pod and what it has or waits for; below, the row that is chosen tells it."""
+"""Columns from which rows have the pod and what it has or waits for; below, the row that is chosen shows it."""
 _NARROW: Final = (0, 3, 2)
 """The columns of HEADER that narrower terminals show."""
 _NAMES_SHARE: Final = (0.3, 0.22)
 """The most of the width that the names of claims and of pods have: what is left is for reasons."""
 _LEAST: Final = 12
-"""The least columns of names and reasons: what is shorter tells nothing."""
+"""The least columns of names and reasons: what is shorter shows nothing."""
 _GAP: Final = "  "
 _DEVICES: Final = 3
 """Devices of a row that are named: a claim has one, or as many as its node has cards."""

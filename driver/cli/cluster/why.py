@@ -86,7 +86,7 @@ _CARDS: Final = 8
 _NODES: Final = 6
 """Names of nodes listed for each group of them: a line."""
 _WIDTH: Final = 80
-"""Columns of sentences: the width of a terminal that nobody has resized. Tables and names may be wider."""
+"""Columns of sentences: the width of a terminal that was not resized. Tables and names may be wider."""
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": ("pod", "pods", "po"),
     "ResourceClaim": ("claim", "claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"),

@@ -55,7 +55,7 @@ _RETRIES: Final = Backoff(first_s=2.0, factor=2, limit_s=60.0, jitter=0.2)
 """The times between two tries of an eviction that a disruption budget refuses: pods of the budget become ready in
 seconds to minutes."""
 _ACTIVE: Final = frozenset({"Pending", "Withheld", "Evicting"})
-"""The phases that change with what nodes and pods do, of which nothing tells this process: it looks again soon."""
+"""The phases that change with what nodes and pods do, of which this process has no events: it looks again soon."""
 POOL_INDEX: Final = "pool"
 """The index of claims by the pools of what is allocated to them: a cluster has very many more claims than a node."""
 _PHASES: Final[tuple[MaintenancePhase, ...]] = get_args(MaintenancePhase)

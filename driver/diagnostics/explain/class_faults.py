@@ -97,7 +97,7 @@ def find_refused_resource(cluster: ClusterIndex, pod: Pod) -> Cause | None:
 
 
 def find_unbacked_resource(cluster: ClusterIndex, pod: Pod) -> Cause | None:
-    """Return that ``pod`` asks by extended resources for discovered devices that nobody gives by them."""
+    """Return that ``pod`` asks by extended resources for discovered devices that no plugin gives by them."""
     if cluster.state.classic is not None:
         return None
     backed = classes_by_resource(cluster.classes.values())

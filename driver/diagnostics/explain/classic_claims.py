@@ -7,7 +7,7 @@ status, its class and parameters, and the events of the driver's controller, whi
 ====================  ============================================================
 claim                 waits for
 ====================  ============================================================
-no class, parameters  whoever creates or corrects them
+no class, parameters  who creates or corrects them
 no scheduling context the scheduler
 no unsuitable nodes   the driver's controller
 all nodes unsuitable  devices, of any of the potential nodes
@@ -52,7 +52,7 @@ _SET_DOMAIN: Final = "set extendedResourceDomain of its DiscoveryConfiguration, 
 _REFUSED: Final = frozenset(
     {CauseCode.CLASS_MISSING, CauseCode.PARAMETERS_MISSING, CauseCode.PARAMETERS_REFUSED, CauseCode.CLAIM_CONTRADICTION}
 )
-"""The causes that somebody has to correct in an object."""
+"""The causes that a person has to correct in an object."""
 
 
 def explain_classic_pod(cluster: ClusterIndex, state: ClassicState, pod: Pod, subject: Subject) -> WhyReport:
@@ -248,7 +248,7 @@ class _ClassicExplainer:
     def _check_reference(self, reference: ParametersReference, namespace: str, subject: str) -> Iterator[Cause]:
         kind = reference.kind
         if reference.api_group.partition("/")[0] != GROUP or kind.lower() in self.cluster.state.forbidden_lists:
-            return  # another vendor's, or not readable: the events of its controller tell
+            return  # another vendor's, or not readable: the events of its controller say it
         ref = ObjectRef(namespace, reference.name)
         found = next((each for each in self.state.parameters.get(kind, ()) if each.ref == ref), None)
         if found is None:

@@ -78,7 +78,7 @@ class CauseCode(StrEnum):
     EXTENDED_RESOURCE = "extended-resource"
     """A node has too few of an extended resource that a ResourceClass offers by the device plugin interface."""
     EXTENDED_RESOURCE_REFUSED = "extended-resource-refused"
-    """Nobody gives the extended resource of a ResourceClass, or of discovered devices."""
+    """No plugin gives the extended resource of a ResourceClass, or of discovered devices."""
     INSUFFICIENT_RESOURCE = "insufficient-resource"
     """A node has too little CPU, memory or another counted resource left for the pod, or as many pods as it may."""
     NODE_TOO_SMALL = "node-too-small"
@@ -130,7 +130,7 @@ class CauseCode(StrEnum):
     PARAMETERS_REFUSED = "parameters-refused"
     """A field of a claim or its class does not fit, mostly of its configuration: the message has the field."""
     HARDWARE_HELD = "hardware-held"
-    """Somebody else than the cluster's claims holds the hardware."""
+    """Another program than the cluster's claims holds the hardware."""
     NOT_RESERVED = "not-reserved"
     """A claim is not reserved for the pod, so the kubelet does not start it."""
     CLAIM_NOT_VISIBLE = "claim-not-visible"
@@ -152,7 +152,7 @@ class CauseCode(StrEnum):
     UNPREPARE_FAILED = "unprepare-failed"
     """The devices cannot be released: the message has the reason."""
     FINALIZER = "finalizer"
-    """A finalizer keeps the object: whoever set it has to remove it."""
+    """A finalizer keeps the object: its setter has to remove it."""
     CLAIM_IN_USE = "claim-in-use"
     """Pods use the claim that is being deleted."""
     CLAIM_FULL = "claim-full"
@@ -187,7 +187,7 @@ class Cause:
     objects: tuple[str, ...] = ()
     """The objects that are concerned, as ``kind namespace/name`` or ``device driver/pool/device``."""
     is_fault: bool = True
-    """Whether it stays until somebody acts; else it passes by itself."""
+    """Whether it stays until a person acts; else it passes by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

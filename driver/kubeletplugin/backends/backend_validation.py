@@ -48,7 +48,7 @@ def _can_be_called(function: Callable[..., Any], arguments: int) -> bool:
         inspect.signature(function).bind(*(None,) * arguments)
     except TypeError:
         return False
-    except ValueError:  # a builtin without a signature: the call will tell
+    except ValueError:  # a builtin without a signature: the call will show it
         return True
     return True
 

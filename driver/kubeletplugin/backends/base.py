@@ -58,7 +58,9 @@ class UnsuitableClaimError(HardwareRefusedError):
 
 
 class HardwareConflictError(TransientError):
-    """Somebody else holds what the device needs; the message names it, as in "in use outside of Kerf: 3g.40gb at 0"."""
+    """Another program holds what the device needs; the message names it, as in "in use outside of Kerf: 3g.40gb at
+    0".
+    """
 
 
 class CardAbsentError(TransientError):
@@ -104,7 +106,7 @@ class FoundPartition:
     uuid: str = ""
     """The UUID by which programs address it; empty: it has none, or none yet."""
     in_use: bool | None = None
-    """Whether a process uses it; None: the hardware cannot tell."""
+    """Whether a process uses it; None: the hardware does not report it."""
     is_static: bool = False
     """Whether an administrator has made it for claims to have: they get it as it is, and no call makes or removes
     it."""
@@ -131,24 +133,26 @@ class FoundPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardSurvey:
-    """What is on a card now, whoever made it, and what the card can do now."""
+    """What is on a card now, whatever made it, and what the card can do now."""
 
     card_uuid: str
     partitions: tuple[FoundPartition, ...] = ()
     no_whole: str = ""
-    """The reason why the card cannot be had whole now, such as a mode that cannot be left; empty: it can."""
+    """The reason why the card cannot be allocated whole now, such as a mode that cannot be left; empty: it can."""
     no_partitions: str = ""
     """The reason why the card cannot be cut now, such as "MIG mode is pending a reset"; empty: it can. Partitions that
-    are static can be had all the same."""
+    are static can be allocated all the same."""
     no_static: str = ""
-    """The reason why not even static partitions can be had now; empty: they can."""
+    """The reason why not even static partitions can be allocated now; empty: they can."""
 
     def find(self, partition: Partition) -> FoundPartition | None:
         """Return what is at the place of ``partition`` with its profile."""
         return next((found for found in self.partitions if found.matches(partition)), None)
 
     def find_restriction(self, partition: Partition) -> str:
-        """Return why the card cannot be had as ``partition`` now; empty: it can, as far as others do not hold it."""
+        """Return why the card cannot be allocated as ``partition`` now; empty: it can, as far as others do not hold
+        it.
+        """
         if partition.is_whole:
             return self.no_whole
         is_there = any(found.is_static and found.matches(partition) for found in self.partitions)
@@ -268,7 +272,7 @@ class Backend(Protocol):
     """One vendor's hardware on one node.
 
     A method for a card raises HardwareBusyError when a later try may succeed, HardwareRefusedError when none can,
-    HardwareConflictError when somebody else holds what is needed, and CardAbsentError when the card is not there.
+    HardwareConflictError when another program holds what is needed, and CardAbsentError when the card is not there.
     OutdatedProcessError of ``discover`` or ``wait_for_events`` ends the process, which is started again. Anything else
     that it raises fails that call alone. A call that does not return keeps its card from further calls until it does;
     other cards go on. After a while the process ends with it and is started again, once an hour at most.
@@ -296,7 +300,7 @@ class Backend(Protocol):
     def survey(self, card_uuid: str) -> CardSurvey:
         """Return what is on the card now, read from the hardware, not remembered.
 
-        All partitions are listed, whoever made them, half-made ones included, and what processes use outside of
+        All partitions are listed, whatever made them, half-made ones included, and what processes use outside of
         partitions. What can be replaced without disturbing anybody is not listed: a loaded function that no process
         uses. Changes nothing. Raises CardAbsentError where the card is not there, also in a process that has never seen
         it: the pods that use the card are then evicted. Raises whatever else keeps it from reading all of the card: a
@@ -315,8 +319,8 @@ class Backend(Protocol):
         goes into the journal before the next call to the hardware. On return all is done; on an error nothing need be
         undone, because ``abandon`` follows.
 
-        HardwareConflictError says that somebody else holds the place and that this call has created nothing there; the
-        plugin then takes what it finds there for another's. With admin access (``device.admin_access``) create and
+        HardwareConflictError says that another program holds the place and that this call has created nothing there;
+        the plugin then takes what it finds there for another's. With admin access (``device.admin_access``) create and
         change nothing, and return a handle for ``edits``; such a handle is never unprepared.
         """
         ...
@@ -341,7 +345,9 @@ class Backend(Protocol):
         ...
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        """Return the edits of the container. Pure and quick: it runs in no thread, also when files are written anew."""
+        """Return the edits of the container. Pure and quick: it runs in no thread, also when files are written
+        again.
+        """
         ...
 
     def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:

@@ -8,7 +8,7 @@ further calls for that card fail at once with a message that names card, call an
 call whose caller is cancelled counts as given up, too. The same holds for ``discover`` and ``wait_for_events`` of a
 backend, which have threads of their own.
 
-Whoever must compare hardware with records holds the card's lock meanwhile: no other call changes the card then.
+A part that compares hardware with records holds the card's lock meanwhile: no other call changes the card then.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ EVENTS_S: Final = 60.0
 _log = logging.getLogger(__name__)
 
 _EVENTS_GRACE_S: Final = 30.0
-"""A backend may take so much longer than it was told to wait for events: it reads states of its cards then."""
+"""A backend may take so much longer than it was asked to wait for events: it reads states of its cards then."""
 _OPEN_S: Final = 120.0
 """Limit of opening or closing a backend: a driver that loads its first card was seen to take more than 30 s
 (dra-driver-nvidia-gpu#774)."""
@@ -103,7 +103,7 @@ class HangingCall(NamedTuple):
 
 
 class CallQueue:
-    """The calls for one subject, a card or a part of a backend: whoever holds ``lock`` may make one after the other."""
+    """The calls for one subject, a card or a part of a backend: the holder of ``lock`` may make one after the other."""
 
     def __init__(
         self,

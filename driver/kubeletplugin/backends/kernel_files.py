@@ -168,7 +168,8 @@ def find_openers(proc: Path, nodes: AbstractSet[str]) -> dict[str, list[int]]:
     """Return the ids of the processes that have device nodes open, by the node's path, as far as they can be seen.
 
     ``proc`` is the folder of processes; containers have the nodes at the same paths. Processes of other PID namespaces
-    are not seen: then only an attempt to open a node tells. Raises UnreadableFilesError when no process can be listed.
+    are not seen: then only an attempt to open a node shows it. Raises UnreadableFilesError when no process can be
+    listed.
     """
     found: dict[str, list[int]] = {}
     try:
@@ -337,7 +338,7 @@ class KnownCards(Generic[ReadingT]):
 
 
 class CardNumbers:
-    """The numbers of cards in the names of their devices. A driver that is bound anew may give a card's node another
+    """The numbers of cards in the names of their devices. A driver that is bound again may give a card's node another
     number; the names of devices stay.
     """
 

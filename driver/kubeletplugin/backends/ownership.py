@@ -6,15 +6,15 @@ profile and placement is ours if such a note exists and does not have its id: no
 make it. Claims that share a device have one partition, so each one's note counts for all of them.
 
 A *static* partition, which an administrator has made for claims, is every claim's that is given its place, unless a
-process of somebody else uses it. It is never made or removed.
+process of another program uses it. It is never made or removed.
 
-Everything else is somebody else's. It is never finished, handed out or destroyed, even where it is exactly what a claim
-needs; the claim fails with HardwareConflictError, and the device's place is free again when the other is gone.
+Everything else is another program's. It is never finished, handed out or destroyed, even where it is exactly what a
+claim needs; the claim fails with HardwareConflictError, and the device's place is free again when the other is gone.
 
-**The window that remains.** Somebody cuts exactly the same profile at exactly the same place while a note is there and
-our partition is not: the process died between the two (or a call hangs, or neither our create nor its undoing got
-through), or between the end of our partition and that of the note, or the card was reset under a prepared claim. Then
-theirs is taken for ours. While nothing goes wrong, the hardware's refusal of our create ends the note.
+**The window that remains.** Another program cuts exactly the same profile at exactly the same place while a note is
+there and our partition is not: the process died between the two (or a call hangs, or neither our create nor its undoing
+got through), or between the end of our partition and that of the note, or the card was reset under a prepared claim.
+Then theirs is taken for ours. While nothing goes wrong, the hardware's refusal of our create ends the note.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -58,7 +58,7 @@ def came_later(notes: Mapping[str, Any], found_id: str) -> bool:
 
 
 def check_free(partition: Partition, survey: CardSurvey, ours: FoundPartition | None) -> None:
-    """Check that nobody else has what ``partition`` needs.
+    """Check that nothing else has what ``partition`` needs.
 
     Raises HardwareConflictError, which names the other one, and HardwareBusyError when the card's modes forbid it now.
     """

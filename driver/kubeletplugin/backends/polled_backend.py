@@ -34,7 +34,7 @@ class PolledBackend(ABC):
         self._reported: dict[str, Snapshot] = {}
 
     def open(self) -> None:
-        """Begin anew: the next wait reports everything that is not healthy. A wait that was ended stays so."""
+        """Begin again: the next wait reports everything that is not healthy. A wait that was ended stays so."""
         self._closed = threading.Event()
         self._reported = {}
 

@@ -5,8 +5,8 @@ A pod that is deleted by force is gone from the API server and from the kubelet'
 one that nothing can kill: its processes are there, where this process sees those of others (``hostPID``).
 
 All can say that a claim is in use, and none that it is not: kubelets before Kubernetes 1.34 list no claims, not all
-hardware can tell, and a container that starts has no process on the hardware yet. Where the kubelet lists no claims,
-the API server is asked whether the pods have ended for which the claim was reserved.
+hardware reports processes, and a container that starts has no process on the hardware yet. Where the kubelet lists no
+claims, the API server is asked whether the pods have ended for which the claim was reserved.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ class ClaimUsers:
         return self._has_listed or (uses is not None and self._cluster.kubelet_lists_claims)
 
     async def find_user(self, record: PreparedClaim, pods: Sequence[ResourceClaimConsumerReference] = ()) -> str | None:
-        """Return who uses what ``record`` has, for people; None: nobody is known. Raises KerfError.
+        """Return who uses what ``record`` has, for people; None if unknown. Raises KerfError.
 
         ``pods`` are those that the claim was reserved for when it was in use.
         """

@@ -163,7 +163,7 @@ def _replace(path: Path, content: bytes) -> None:
     if path.is_dir() and not path.is_symlink():
         _remove(path)
     temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)  # what an interrupted write has left, or a link to somebody's file
+    temporary.unlink(missing_ok=True)  # what an interrupted write has left, or a link to another program's file
     with temporary.open("xb") as file:
         file.write(content)
     temporary.chmod(_FILE_MODE)

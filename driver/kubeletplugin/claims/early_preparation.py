@@ -132,7 +132,7 @@ class EarlyPreparer:
     async def _prepare_before_binding(self, claim: AllocatedClaim) -> str | None:
         """Prepare the claim; returns None when its devices are ready, else why they will not be.
 
-        Raises TransientError for a failure to be tried again, NotAllocatedError and ClaimGoneError when nobody waits
+        Raises TransientError for a failure to be tried again, NotAllocatedError and ClaimGoneError when no pod waits
         for the devices any more.
         """
         metadata = claim.metadata
@@ -151,8 +151,8 @@ class EarlyPreparer:
         return None
 
     def _record_load_failures(self, error: DevicesFailedError) -> None:
-        """Taint what failed, unless the claim is at fault: others may have the device. They are told why: only what is
-        wrong with the device, not what else is wrong with this claim, which may be another tenant's.
+        """Taint what failed, unless the claim is at fault: others may have the device. They get the reason: only what
+        is wrong with the device, not what else is wrong with this claim, which may be another tenant's.
         """
         for device, failure in zip(error.failed, error.failures, strict=True):
             if not isinstance(failure, InvalidDocumentError | UnsuitableClaimError):

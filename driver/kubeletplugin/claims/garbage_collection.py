@@ -1,4 +1,4 @@
-"""Garbage collection of claims that nobody will unprepare, and of stray metadata files.
+"""Garbage collection of claims that no kubelet will unprepare, and of stray metadata files.
 
 The kubelet unprepares a claim when the last pod that uses it has ended, and retries for ever. But it forgets claims: on
 a node that is drained by force, when it loses its own checkpoint, when it is busy (kubernetes/kubernetes#140527). What
@@ -15,7 +15,8 @@ pods themselves may contradict (``claim_users``). Where these disagree the devic
 claim gets them, and it is reported.
 
 A CDI file without a record is not collected: a record is there before its file and after it, so the record was lost,
-and a pod may run with the partitions that the file names. It is told, and goes when the kubelet unprepares the claim.
+and a pod may run with the partitions that the file names. It is reported, and goes when the kubelet unprepares the
+claim.
 
 A release that could not be finished, because its card was away, is finished as soon as the card has been surveyed.
 """
@@ -135,10 +136,12 @@ class ClaimGarbageCollector:
         self._used: set[str] = set()
         """The claims that pods use, as the kubelet said last."""
         self._doubts = ProblemLog(_log)
-        """Why nobody can tell whether a claim has ended, by UID."""
+        """Why it is unknown whether a claim has ended, by UID."""
 
     def check_files(self) -> None:
-        """Remove what interrupted writes left, and metadata of claims without record or CDI file; tell lost records."""
+        """Remove what interrupted writes left, and metadata of claims without record or CDI file; report lost
+        records.
+        """
         prefix = cdi_spec.file_prefix(self._driver)
         kept = set(self._checkpoint.records)
         try:
@@ -262,7 +265,7 @@ class ClaimGarbageCollector:
             self._tell_orphan(record, f"{proof.end}, says the API server, and contradicts itself: {proof.doubt}")
 
     def _tell_orphan(self, record: PreparedClaim, why: str) -> None:
-        """Keep the devices from other claims, and tell it once."""
+        """Keep the devices from other claims, and report it once."""
         if not self._orphaned.add(record):
             return
         self._count_orphans()

@@ -1,4 +1,4 @@
-"""The claims that have devices of this node in their allocation, listed while somebody else holds such devices."""
+"""The claims that have devices of this node in their allocation, listed while another program holds such devices."""
 
 from collections.abc import Collection
 from typing import Final
@@ -9,11 +9,11 @@ from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, claim_reference
 from kerf_dra.driver.kubeletplugin.inventory.node_state import NodeState
 
 _REASON: Final = "InUseOutsideKerf"
-"""The reason of events about claims that have what somebody else holds."""
+"""The reason of events about claims that have what another program holds."""
 
 
 class HeldClaims:
-    """Lists the allocated devices of one node, and tells each claim that has what it cannot get."""
+    """Lists the allocated devices of one node, and reports each claim that has what it cannot get."""
 
     def __init__(self, *, cluster: Cluster, driver: str, state: NodeState) -> None:
         self._cluster = cluster
@@ -22,7 +22,7 @@ class HeldClaims:
         self._told: set[tuple[str, DeviceId, str]] = set()
 
     async def list_allocated(self) -> Collection[DeviceId] | None:
-        """Return the devices of this node that any claim has; None: nobody can say. Raises ApiError."""
+        """Return the devices of this node that any claim has; None if unknown. Raises ApiError."""
         claims = await self._cluster.list_claims()
         if claims is None:
             return None

@@ -118,7 +118,7 @@ class ClaimPreparer:
                 await self._flights.do(record.claim.uid, "unprepare", self._unprepare_recorded, record.claim)
 
     async def release_if_gone(self, record: PreparedClaim) -> None:
-        """Release the devices of ``record`` if the API server says, asked in several ways, that nobody needs them now.
+        """Release the devices of ``record`` if the API server says, asked in several ways, that no pod needs them now.
 
         What was prepared since the record was judged is left alone: a container may run with it. Raises
         EndContradictedError when the ways do not agree, and KerfError.
@@ -132,7 +132,7 @@ class ClaimPreparer:
             await self._flights.do(claim.uid, "finish release", self._finish_release, claim)
 
     async def restore_files(self) -> None:
-        """Write the CDI and metadata files of all prepared claims anew, because nobody knows what became of them.
+        """Write the CDI and metadata files of all prepared claims again, because it is unknown what became of them.
 
         What a claim had before it was allocated otherwise has none: no container is to be started with it.
         A claim whose files cannot be written is logged: its containers cannot be created, all others' can.
@@ -228,7 +228,7 @@ class ClaimPreparer:
 
     async def _finish_release(self, ref: ClaimRef) -> None:
         record = self._checkpoint.get(ref.uid)
-        if record is not None and record.state is ClaimState.RELEASING:  # else it was prepared anew meanwhile
+        if record is not None and record.state is ClaimState.RELEASING:  # else it was prepared again meanwhile
             await self._unprepare_recorded(ref)
 
     async def _collect(self, judged: PreparedClaim) -> None:
@@ -262,7 +262,7 @@ class ClaimPreparer:
 def find_pod_claim_name(claim: ResourceClaim) -> str:
     """Return the entry of a pod's ``resourceClaims`` that ``claim`` was made for; empty: it was made by hand.
 
-    An annotation that no entry can have, which is a DNS label, is somebody's own: it must not get into a path.
+    An annotation that no entry can have, which is a DNS label, is of another writer: it must not get into a path.
     """
     name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
     return name if is_dns_label(name) else ""

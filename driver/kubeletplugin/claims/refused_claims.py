@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 _REASON: Final = "DeviceRefused"
 """The reason of the events."""
 RECHECK_S: Final = 2.0
-"""Time between two looks at what somebody else holds, each of which counts as a refusal: the kubelet's own tries are
+"""Time between two looks at what another program holds, each of which counts as a refusal: the kubelet's own tries are
 some ten seconds apart, and a card that is held for seconds only should not cost a pod its node."""
 _REFUSED: Final = metrics.counter(
     "kerf_refused_placements_total", "Placements that the hardware refused too often.", ["driver", "outcome"]
@@ -65,11 +65,11 @@ class RefusedClaims:
         self._queue: WorkQueue[ClaimRef] = WorkQueue(name="refused-claims")
         self._due: dict[ClaimRef, dict[DeviceId, tuple[Partition, str]]] = {}
         self._held: dict[ClaimRef, dict[DeviceId, Partition]] = {}
-        """What somebody else held at the last try or look."""
+        """What another program held at the last try or look."""
 
     @property
     def is_rechecking(self) -> bool:
-        """Whether what somebody else held at a try is looked at again."""
+        """Whether what another program held at a try is looked at again."""
         return bool(self._held)
 
     def note_prepare(self, result: PrepareResult) -> None:
@@ -105,7 +105,7 @@ class RefusedClaims:
         self._held.pop(claim, None)
 
     async def run(self) -> None:
-        """Taint what was refused too often, and tell whom it concerns, until cancelled."""
+        """Taint what was refused too often, and notify those concerned, until cancelled."""
         await self._queue.run(self._handle, workers=1)
 
     def _record(self, claim: ClaimRef, device: DeviceId, partition: Partition, reason: str) -> bool:
@@ -157,7 +157,7 @@ class RefusedClaims:
         reason: str,
         user: ClaimRef | ObjectRef | None,
     ) -> None:
-        """Taint a placement, and tell it. ``user`` is another claim that has the device, too."""
+        """Taint a placement, and report it. ``user`` is another claim that has the device, too."""
         obstacle = self._find_obstacle(claim, pods, device, user)
         was_held = self._restrictions.surveys.find_held(partition) is not None
         is_new = self._tracker.taint(device, partition, reason, evicts=not obstacle, was_held=was_held)

@@ -14,7 +14,7 @@ The process may die between any two steps. What is found then, and what follows:
 | record dropped | none | none | none | unprepare: success |
 
 So *started* and *releasing* mean: the hardware is in an unknown state, but for devices of a *started* record that have
-a handle: they were ready before something else of their claim had to be prepared anew. Unprepare records *releasing*
+a handle: they were ready before something else of their claim had to be prepared again. Unprepare records *releasing*
 before it changes anything, or a prepare that follows a half-done unprepare would answer from a record that is no longer
 true; and of several claims with shares of one device, those that are releasing do not keep the others from releasing
 it. A record of an earlier boot counts as *started*, whatever it says: partitions and functions do not survive a reboot,
@@ -39,7 +39,7 @@ class RecordState(StrEnum):
     """The hardware is in an unknown state."""
     PREPARED = "prepared"
     OUTDATED = "outdated"
-    """The record is for other devices: the claim was deallocated and allocated again, and nobody unprepared it."""
+    """The record is for other devices: the claim was deallocated and allocated again, and no kubelet unprepared it."""
 
 
 class Step(StrEnum):
@@ -64,7 +64,7 @@ PREPARE: Final[Mapping[RecordState, tuple[Step, ...]]] = MappingProxyType(
     {
         RecordState.ABSENT: ACQUIRE,
         RecordState.STARTED: ACQUIRE,
-        # A file with this content is left alone; one that somebody removed comes back.
+        # A file with this content is left alone; one that another program removed comes back.
         RecordState.PREPARED: (Step.WRITE_CDI,),
         RecordState.OUTDATED: ACQUIRE,  # after RELEASE, or with the record set aside while pods or cards keep it
     }

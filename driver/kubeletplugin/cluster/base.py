@@ -157,7 +157,7 @@ class Cluster(Protocol):
         ...
 
     async def list_claims(self) -> Sequence[AllocatedClaim] | None:
-        """List the claims of the cluster; None: it is not permitted, or nobody needs them. Raises ApiError."""
+        """List the claims of the cluster; None: it is not permitted, or no pod needs them. Raises ApiError."""
         ...
 
     async def read_pod(self, ref: ObjectRef) -> Pod | None:

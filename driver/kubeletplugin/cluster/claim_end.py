@@ -29,7 +29,7 @@ from kerf_dra.api.model.prepared import PreparedClaim
 ANSWERS: Final = 2
 """Answers that agree: one from the storage and one from the cache."""
 ANSWERS_ALONE: Final = 3 * ANSWERS
-"""The same twice more, where only the API server can say that nobody uses the claim: with a grace of a minute five
+"""The same twice more, where only the API server can say that no pod uses the claim: with a grace of a minute five
 minutes, longer than a proxy or a server that is being replaced gives wrong answers."""
 
 

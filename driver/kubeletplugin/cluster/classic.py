@@ -119,10 +119,10 @@ class ClassicCluster:
 
     @property
     def can_evict(self) -> bool:
-        return False  # nobody evicts pods for a taint in a NodeInventory
+        return False  # no controller evicts pods for a taint in a NodeInventory
 
     async def list_claims(self) -> None:
-        """Devices that cannot be had are tainted, whether or not a claim has them: the inventory lists cards."""
+        """Devices that cannot be allocated are tainted, whether or not a claim has them: the inventory lists cards."""
         return
 
     async def read_pod(self, ref: ObjectRef) -> Pod | None:

@@ -83,7 +83,7 @@ def _card(card: Card, geometry: str) -> InventoryCard:
     )
 
 
-@lru_cache(maxsize=16)  # models on one node: an inventory is built anew for each report
+@lru_cache(maxsize=16)  # models on one node: an inventory is built again for each report
 def _geometry(geometry: Geometry, name: str) -> InventoryGeometry:
     groups: dict[PartitionSpec, list[Placement]] = {}
     for spec in geometry.specs:

@@ -62,7 +62,7 @@ class ResourceClassWatch:
         try:
             if self._running.locked():
                 on_change()
-            async with self._running:  # whoever comes first; when it ends, the next one goes on from there
+            async with self._running:  # the first caller; when it ends, the next one goes on from there
                 await self._run(poll_s)
         finally:
             self._followers.remove(on_change)

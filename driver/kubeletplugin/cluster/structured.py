@@ -63,7 +63,7 @@ _SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
 _CONDITION_FIELDS: Final = ("bindingConditions", "bindingFailureConditions")
 _TAINT_FIELDS: Final = ("taints",)
 """Fields of slices without which partitions, shared devices or slow loads are published differently (``_restrict``);
-without taints nobody is evicted."""
+without taints no pod is evicted."""
 _EVICTION_SINCE: Final = (1, 36)
 """Since this release NoExecute taints evict pods by default (KEP-5055): before, the gate was off."""
 
@@ -195,8 +195,8 @@ class StructuredCluster:
     ) -> AllocatedClaim:
         """Write by a JSON patch, which touches no other driver's entries; the resource version detects changes.
 
-        A server-side apply would have the API server encode the whole claim anew, with sorted keys, and refuse that as
-        a change of the allocation where somebody's parameters are not sorted.
+        A server-side apply would have the API server encode the whole claim again, with sorted keys, and refuse that as
+        a change of the allocation where a user's parameters are not sorted.
         """
         try:
             kept = await self._client.patch(

@@ -2,9 +2,9 @@
 
 That is done where no scheduler counts the users (Kubernetes 1.29 to 1.31); ``kerf_dra.driver.families.shared.users``
 says what is listed and what may be entered. The records of this node say who uses a device here. A user is entered
-before its record is written, and removed before its record is dropped; what differs after a crash, or because somebody
-has changed the object, is put right: a user of this node without a record gets one, so that it is released as all are,
-and a record without a user is entered again.
+before its record is written, and removed before its record is dropped; what differs after a crash, or because another
+program has changed the object, is put right: a user of this node without a record gets one, so that it is released as
+all are, and a record without a user is entered again.
 """
 
 import hashlib

@@ -44,7 +44,7 @@ class PlacementOffer:
         )
 
     def list_devices(self, resource: str) -> tuple[ListedDevice, ...]:
-        """Return the list; what containers have beyond what the class wants is unhealthy: nobody else gets it."""
+        """Return the list; what containers have beyond what the class wants is unhealthy: no other claim gets it."""
         cards, own = self._state.cards_by_uuid, self._list_placements(resource)
         wanted = {partition for partition, _ in own}
         surplus = [each for each in self._reservations.in_use.get(resource, ()) if each not in wanted]
@@ -101,7 +101,7 @@ class PlacementOffer:
         )
 
     async def enter(self, resource: str, device_id: str, device: PreparedDevice) -> None:
-        """Do nothing: what is kept here, nobody else counts."""
+        """Do nothing: what is kept here, no other program counts."""
 
     async def leave(self, resource: str, device_id: str, device: PreparedDevice) -> None:
         """Do nothing, as above."""

@@ -8,7 +8,7 @@ The order of the steps is what keeps a placement from being given twice:
 4. Claims are listed again: the scheduler may have allocated by the slices before. What a claim has is given up.
 5. What is left is confirmed, and may be listed to the kubelet.
 
-Whoever dies or fails between two steps leaves a placement out of both counts at worst; a new process begins with
+A process that ends or fails between two steps leaves a placement out of both counts at worst; a new process begins with
 step 1. The scheduler may still allocate by slices that it has not seen change; such a claim is found when it is
 prepared, and gets the placement if no container has it (``Reservations.note_records``).
 """

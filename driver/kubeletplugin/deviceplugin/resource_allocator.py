@@ -8,11 +8,11 @@ a claim, is not given to a container as well. Users of a device that other nodes
 
 - A repeated Allocate finds the record and answers from it: containers of one pod that follow one another share IDs.
 - An ID that a pod was seen with, and no pod has any more, is given to the next one: what the first one had is released,
-  and the placement prepared anew.
+  and the placement prepared again.
 - An ID that a pod has, by the kubelet's own account, is refused to another one: a kubelet that has lost its checkpoint
   gives IDs out again.
 - PreStartContainer comes before each start of a container, also after a reboot, when nothing calls Allocate again and
-  nothing of what was prepared is there any more: what is missing is prepared anew.
+  nothing of what was prepared is there any more: what is missing is prepared again.
 """
 
 import logging
@@ -35,7 +35,7 @@ from kerf_dra.driver.runtime.concurrency import for_each
 from kerf_dra.driver.runtime.notifier import Notifier
 
 ListDeviceUses = Callable[[], Awaitable[Sequence[DeviceUse] | None]]
-"""Asks the kubelet which device IDs its pods have; None: nobody can say. Raises KerfError when it does not answer."""
+"""Asks the kubelet which device IDs its pods have; None if unknown. Raises KerfError when it does not answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class ResourceAllocator:
         """
         uids = {uid for each in ids if self._checkpoint.get(uid := record_uid(resource, each)) is not None}
         if not uids:
-            return  # nobody can have what has no record
+            return  # no claim can have what has no record
         try:
             uses = await self._list_uses()
         except KerfError as error:

@@ -11,7 +11,7 @@ by a grace, and in all between, and nothing contradicts:
 A device that no answer has had was allocated for a pod that was rejected, or is an init container's: the kubelet's
 answers leave those out, and have a pod's other containers from Allocate on (``List`` of ``apis/podresources/
 server_v1.go``). If no container has begun with it, it gets a few minutes (``Settings.unstarted_grace_s``): one that is
-yet to begin has it prepared anew by PreStartContainer, or is refused if others have it by then. Otherwise an init
+yet to begin has it prepared again by PreStartContainer, or is refused if others have it by then. Otherwise an init
 container may be at work with it, and it gets far more time (``Settings.unlisted_grace_s``). The kubelet may allocate it
 meanwhile. A kubelet that does not answer frees nothing.
 """
@@ -159,7 +159,7 @@ class ResourceCollector:
         return "" if found is None else found.metadata.uid
 
     async def _is_contradicted(self, record: PreparedClaim) -> bool:
-        """Whether somebody else says that a container has the device. Raises KerfError when nobody can say."""
+        """Whether another program says that a container has the device. Raises KerfError when it is unknown."""
         if any(self._surveys.is_in_use(from_card_part(device.part)) for device in record.devices):
             return True
         seen = self._seen.get(record.claim.uid)

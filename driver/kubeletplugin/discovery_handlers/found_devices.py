@@ -19,7 +19,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 MAX_DEVICES: Final = 256
 """The devices of one configuration on one node: twice the most that a slice has (``ResourceSliceMaxDevices``)."""
 _MAX_PROBLEMS: Final = 8
-"""The problems of a list that are told: the others are of the same handler."""
+"""The problems of a list that are reported: the others are of the same handler."""
 _MAX_SHOWN: Final = 80
 """The characters of an id that a message quotes."""
 

@@ -329,7 +329,7 @@ class DeviceDiscovery:
     ) -> DeviceChange | None:
         return plan_entry(held, seen, name=name, node=self._node, configuration=configuration)
 
-    # What is told
+    # What is reported
 
     def _note_configuration(self, change: ObjectChange[DiscoveryConfigurationObject]) -> None:
         self._changed.notify()

@@ -1,7 +1,7 @@
 """Serves extended resources to the kubelet: a socket and a registration for each (device plugin interface v1beta1).
 
 The plugin serves its socket first, because the kubelet connects before it answers the registration. A kubelet that
-starts removes all sockets beside its own, which it makes anew: when either is not that of the registration any more,
+starts removes all sockets beside its own, which it makes again: when either is not that of the registration any more,
 the plugin serves and registers again. It never does so while the kubelet has it registered: the end of the first
 connection would reach the kubelet after the second one, and disconnect both (``PluginDisconnected``,
 kubernetes/kubernetes ``pkg/kubelet/cm/devicemanager``).
@@ -192,7 +192,7 @@ class ResourceServer:
 
     @staticmethod
     async def _identify(path: Path) -> _SocketIdentity:
-        """Return what tells a socket from one that was made later; None: it is not there, or cannot be seen."""
+        """Return what distinguishes a socket from one that was made later; None: it is not there, or cannot be seen."""
         try:
             found = await anyio.Path(path).stat()
         except OSError:

@@ -48,7 +48,9 @@ def _sockets_of(driver: str, directory: Path) -> Iterator[Path]:
 
 
 def _is_served(path: Path) -> bool:
-    """Whether a process listens at a socket, as far as can be told: only a refused connection says that none does."""
+    """Whether a process listens at a socket, as far as can be determined: only a refused connection says that none
+    does.
+    """
     with socket.socket(socket.AF_UNIX) as client:
         client.setblocking(False)
         try:

@@ -31,8 +31,8 @@ OPTIONS: Final = (
 a call after an hour: longer than the 30 minutes after which the kubelet's own ends (grpc-go), and where it does end a
 connection, the kubelet makes another, before it withdraws the driver's slices (KEP-4381, from 1.34)."""
 _MOST_CONNECTIONS: Final = 4_096
-"""Connections of each server. The kubelet has one, but no server can tell it from the others, so theirs must not be
-all: of 15 KB each, these take an eighth of the container's memory."""
+"""Connections of each server. The kubelet has one, but no server can distinguish it from the others, so theirs must not
+be all: of 15 KB each, these take an eighth of the container's memory."""
 _LEAST_CONNECTIONS: Final = 16
 """The same, where a process may open few files: as many kubelets and tools as may ever connect."""
 _KEPT_DESCRIPTORS: Final = 512

@@ -1,6 +1,6 @@
 """The plugin's entries in a claim's ``status.devices`` (KEP-4817): what the claim got, and binding conditions. Pure.
 
-Each write replaces all entries of the driver. So whoever writes composes all of them: what is new, and of what the
+Each write replaces all entries of the driver. So a writer composes all of them: what is new, and of what the
 claim has the part that stays.
 """
 

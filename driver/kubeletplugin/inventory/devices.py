@@ -124,7 +124,7 @@ class PoolInputs(NamedTuple):
     taints: Mapping[str, tuple[DeviceTaint, ...]]
     """The taints by device name."""
     withdrawn: frozenset[str]
-    """The names of devices that are not published, because nobody could get them now."""
+    """The names of devices that are not published, because no claim could get them now."""
     reserved: tuple[Partition, ...] = ()
     """What is kept for extended resources: neither it nor what it excludes is published, nor its counters."""
 
@@ -211,8 +211,8 @@ def build_device_set(
     What ``restrictions`` withdraw, reserve or keep out is not published; what others hold counts as taken. The order of
     ``previous`` is kept where a new one changes nothing that the scheduler could choose now.
 
-    Raises AmbiguousCardError when two cards cannot be told apart, UnknownFamilyError for a card of a family without a
-    vocabulary in ``target``, and CompileError when a pool does not fit into slices.
+    Raises AmbiguousCardError when two cards cannot be distinguished, UnknownFamilyError for a card of a family without
+    a vocabulary in ``target``, and CompileError when a pool does not fit into slices.
     """
     kept_out = restrictions.kept_out.cards if restrictions else {}
     _check_unambiguous({name: (*held, *kept_out.get(name, ())) for name, held in cards.items()})
@@ -438,7 +438,7 @@ def _find_withdrawn(
     partitions: Iterable[Partition],
     restrictions: DeviceRestrictions | None,
 ) -> frozenset[str]:
-    """Return the names of devices that nobody could get now, and that no claim has.
+    """Return the names of devices that no claim could get now, and that no claim has.
 
     A device that a claim has in its allocation stays: without it the scheduler would count its counters as free, and
     nothing would evict the claim's pod (kubernetes/kubernetes#140802).
@@ -467,7 +467,7 @@ def _list_reserved(cards: Sequence[Card], restrictions: DeviceRestrictions) -> t
 def _find_excluded(
     cards: Sequence[Card], partitions: Iterable[Partition], reserved: Collection[Partition]
 ) -> frozenset[str]:
-    """Return the names of devices that cannot be had beside what is ``reserved``."""
+    """Return the names of devices that cannot be allocated beside what is ``reserved``."""
     if not reserved:
         return frozenset()
     by_uuid = {card.uuid: card for card in cards}

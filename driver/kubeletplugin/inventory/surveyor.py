@@ -1,8 +1,8 @@
 """Surveys a node's cards: before they are first published, when something has changed on one, and at an interval.
 
 Each card is surveyed for itself: one whose survey fails or takes long keeps no other from being surveyed. What changes
-is published at once; logs and events tell it once. While others hold anything, the claims' allocations are listed, too:
-a device that a claim has is tainted where it would otherwise be withdrawn.
+is published at once; logs and events report it once. While others hold anything, the claims' allocations are listed,
+too: a device that a claim has is tainted where it would otherwise be withdrawn.
 """
 
 import logging
@@ -95,7 +95,7 @@ class HardwareSurveyor:
     async def survey_now(self, card_uuids: Collection[str]) -> None:
         """Survey cards before what is known of them is relied on; one that is there again is discovered soon.
 
-        Raises HardwareBusyError when a survey fails or a card is not there: then nobody knows.
+        Raises HardwareBusyError when a survey fails or a card is not there: then it is unknown.
         """
         failures: list[Exception] = []
         for card_uuid in card_uuids:

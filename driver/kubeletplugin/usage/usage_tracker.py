@@ -120,7 +120,7 @@ class UsageTracker:
     def keep_cards(self, card_uuids: Iterable[str], now: float) -> None:
         """Note which cards there are: the devices of others cannot be sampled.
 
-        The accounts of some cards that are away are kept: one whose driver is loaded anew comes back.
+        The accounts of some cards that are away are kept: one whose driver is loaded again comes back.
         """
         self._present = frozenset(card_uuids)
         for card_uuid in {one.partition.card_uuid for one in self._tenures.values()} - self._present:

@@ -43,7 +43,7 @@ _NVIDIA: Final = 0x10DE
 _UNKNOWN_DEVICE: Final = 0x2FFF
 """The PCI device id of models of which the table has none."""
 _UNKNOWN_PROFILE_ID: Final = 100
-"""Plus the enum: the id of a profile of which no source tells one. No known id is as large."""
+"""Plus the enum: the id of a profile for which no source states one. No known id is as large."""
 _COMPUTE_ENUMS: Final = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 """NVML_COMPUTE_INSTANCE_PROFILE_* by compute slices, as cards list them; the ids are the same numbers."""
 _COMPUTE_REV1: Final = 7
@@ -185,7 +185,7 @@ def _fill_card(row: CardLayout, number: int, minor: int, card: CardDescription, 
             _fill_profile(profile_row, model, profile)
     for gpu_instance in range(MAX_GPU_INSTANCES):
         for compute_instance in range(MAX_COMPUTE_INSTANCES):
-            # Listings show version 5: a partition made anew at its old place has its old UUID.
+            # Listings show version 5: a partition made again at its old place has its old UUID.
             name = f"MIG-{uuid.uuid5(card_uuid, f'{gpu_instance}/{compute_instance}')}"
             row.mig_uuids[gpu_instance][compute_instance].value = name.encode()
 

@@ -132,7 +132,7 @@ class NvidiaMachine:
         return {MACHINE_VARIABLE: str(self.folder)}
 
     def list_instances(self) -> list[InstanceOnCard]:
-        """List the GPU instances of all cards by card and id, whoever made them, also of a card that is away."""
+        """List the GPU instances of all cards by card and id, whatever made them, also of a card that is away."""
         with self._state() as state:
             return [
                 InstanceOnCard(
@@ -343,7 +343,7 @@ class NvidiaMachine:
             state.is_loaded = 0
 
     def reload_driver(self, version: str | None = None) -> None:
-        """Load the kernel driver anew, with all that a reboot does.
+        """Load the kernel driver again, with all that a reboot does.
 
         With another ``version`` than the library's everything fails with LIB_RM_VERSION_MISMATCH.
         """
@@ -368,7 +368,7 @@ class NvidiaMachine:
         with (self.folder / _STATE).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             state = StateLayout.from_buffer_copy(file.read())
-            if state.is_changing:  # whoever began this was killed in the middle of it
+            if state.is_changing:  # the process that began this was killed in the middle of it
                 state.cards[state.changing] = state.undo
                 state.is_changing, state.is_tree_stale = 0, 1
             yield state

@@ -2,7 +2,7 @@
 
 It is written into the driver's root as a program (``driver_tree``), so it imports the standard library only. ``-d``
 starts the daemon in the background, ``-f`` in the foreground; without them commands are read from the standard input
-and sent to the daemon of ``CUDA_MPS_PIPE_DIRECTORY``. It keeps what it is told and starts no servers of its own:
+and sent to the daemon of ``CUDA_MPS_PIPE_DIRECTORY``. It keeps what it gets and starts no servers of its own:
 nothing computes.
 """
 
@@ -24,7 +24,7 @@ _FIRST_SERVER: Final = 1000
 
 
 class Daemon:
-    """What the control daemon has been told."""
+    """What the control daemon has got."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -125,7 +125,7 @@ def _start(folder: Path) -> int:
     os.setsid()
 
     def let_go() -> None:
-        """Leave the streams of whoever has started the daemon, and let the first process end."""
+        """Leave the streams of the process that has started the daemon, and let the first process end."""
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(null, stream)

@@ -45,7 +45,8 @@ _GIVEN: Final = "given"
 """The note that slots are being given to virtual functions; in the end with the handle."""
 _ONLY_WHOLE: Final = "this node gives cards as virtual functions, all ports at once"
 _ONE_SLOT: Final = "this node gives cards as virtual functions: ask for the card's one slot"
-"""Why not every device of a card can be had. A card with one slot is given by that, so that functions can be asked for.
+"""Why not every device of a card can be allocated. A card with one slot is given by that, so that functions can be
+asked for.
 """
 
 
@@ -74,8 +75,8 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
     def survey(self) -> CardSurvey:
         """List the slots whose ports a process has open, or that belong to a virtual function.
 
-        What is loaded in a slot that nobody uses gives way to the next load. Slots that could not be cleared after
-        their use cannot be had.
+        What is loaded in a slot that no process uses gives way to the next load. Slots that could not be cleared after
+        their use cannot be allocated.
         """
         nodes = {f"/dev/dfl-port.{port.number}": port for port in self.reading.ports}
         used = {nodes[node].slot for node in find_openers(self._proc, nodes.keys())}

@@ -1,7 +1,7 @@
 """Handles of prepared slots, as the plugin's checkpoint keeps them, and the container edits made from them.
 
-The management engine's node (``/dev/dfl-fme.N``) is never among the nodes: whoever has it loads what he likes into
-every slot.
+The management engine's node (``/dev/dfl-fme.N``) is never among the nodes: a program that has it loads what it likes
+into every slot.
 """
 
 from collections.abc import Iterator

@@ -81,7 +81,7 @@ DFL_CARDS: Final = PciCardKind(
     is_multifunction=True,  # OFS cards have up to five physical functions, of which one has the management engine
 )
 """The physical functions that the kernel's driver knows (Linux ``drivers/fpga/dfl-pci.c``, ``cci_pcie_id_tbl``). By
-their class, 1200h, they cannot be told from Intel's other accelerators."""
+their class, 1200h, they cannot be distinguished from Intel's other accelerators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ class VirtualFunctions:
     def make(self, card: DflCardReading, slots: Sequence[int]) -> list[VirtualFunction]:
         """Release the ports of ``slots``, and make a virtual function for each that VFIO has.
 
-        Raises HardwareRefusedError where a function cannot be had by itself.
+        Raises HardwareRefusedError where a function cannot be allocated by itself.
         """
         device = self._files.find_device_folder(card)
         for slot in slots:

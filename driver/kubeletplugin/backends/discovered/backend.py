@@ -1,6 +1,6 @@
 """The Backend protocol over the DiscoveredDevices of the cluster.
 
-They are devices of the network as much as of this node, and nobody asks them anything: prepare writes down what the
+They are devices of the network as much as of this node, and they are asked nothing: prepare writes down what the
 container gets, unprepare has nothing to undo. A claim keeps what its device was when it was prepared.
 """
 

@@ -3,7 +3,7 @@
 A variable of the configuration, which an administrator writes, has its own name, and is there with the device's digest
 behind it, too. A property of the device, which a node writes, perhaps another one than the container's, is there with
 the digest only (``URL_3F850A``): no node chooses a name that programs read, such as LD_PRELOAD or PATH. The digest also
-tells the devices of a container apart (Akri does the same, ``device_plugin_instance_controller.rs``).
+distinguishes the devices of a container (Akri does the same, ``device_plugin_instance_controller.rs``).
 """
 
 from typing import Final

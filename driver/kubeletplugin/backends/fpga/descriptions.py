@@ -82,7 +82,7 @@ def read_description_file(file: Path) -> object:
 
 @lru_cache(maxsize=_KEPT)
 def _parse(data: bytes) -> object:
-    """Return the document, which nobody may change."""
+    """Return the document, which must not be changed."""
     return parse_yaml(data, *_STRUCTS)
 
 

@@ -126,7 +126,7 @@ class SlotLoader(ABC):
         """
 
     def find_fault(self, image: ImageReference, slot: Placement) -> ImageRefusal | None:
-        """Return why an image cannot be loaded into a slot; None: it is as described, or nobody knows before a load."""
+        """Return why an image cannot be loaded into a slot; None: it is as described, or unknown before a load."""
         del image, slot
         return None
 

@@ -1,7 +1,7 @@
 """The one question to a card's driver: how much memory of its own the card has.
 
 Numbers and structures are those of Linux ``include/uapi/drm/xe_drm.h`` and ``i915_drm.h``. The card's node answers, its
-render node may not. The question disturbs nobody.
+render node may not. The query has no side effects.
 """
 
 import ctypes

@@ -202,6 +202,8 @@ def _find_render(device: Path) -> int | None:
 
 
 def _count_tiles(device: Path, device_id: int) -> int:
-    """Count the tiles that ``xe`` shows; ``i915`` shows engines for media as tiles (``gt1``), so the product tells."""
+    """Count the tiles that ``xe`` shows; ``i915`` shows engines for media as tiles (``gt1``), so the product
+    decides.
+    """
     shown = sum(1 for one in device.glob("tile*") if _TILE.fullmatch(one.name))
     return shown or find_tiles(device_id)

@@ -224,7 +224,7 @@ class NvidiaBackend:
             handle = self._add_nodes(handle, card.reading.pci_address)
         if device.admin_access:
             return HANDLES.encode(handle)
-        if not device.partition.shared:  # nobody else has it: what is there of another strategy is a leftover
+        if not device.partition.shared:  # no other claim has it: what is there of another strategy is a leftover
             self._sharing.take_back_others(handle.card, handle.uuid, sharing, limits)
         if sharing.strategy != "Exclusive" or device.partition.shared:
             handle = self._share(handle, sharing, limits, journal)

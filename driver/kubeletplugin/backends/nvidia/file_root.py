@@ -1,4 +1,4 @@
-"""A directory that is the root of a file system for whoever looks below it, as for a process after chroot(2).
+"""A directory that is the root of a file system for a program that looks below it, as for a process after chroot(2).
 
 NVIDIA's driver may be installed on the host or below a directory, by a driver container or by a cloud provider, and a
 plugin in a container sees all of it at yet another path. Symbolic links of such a tree are meant for its own root:
@@ -31,7 +31,7 @@ class FileIdentity(NamedTuple):
 
 
 def identify_file(path: Path | None) -> FileIdentity | None:
-    """Return what tells a file from another one at its path, links followed; None: there is none."""
+    """Return what distinguishes a file from another one at its path, links followed; None: there is none."""
     try:
         status = None if path is None else path.stat()
     except OSError:
@@ -103,7 +103,7 @@ class FileRoot:
     def resolve_file(self, path: str, *, is_executable: bool = False) -> str | None:
         """Return ``path`` without symbolic links if a file is there that is no directory; None: there is none.
 
-        ``is_executable``: somebody may execute it. Files that no hook could be given are left out.
+        ``is_executable``: a user may execute it. Files that no hook could be given are left out.
         """
         found = self.resolve(path)
         if found is None or not is_plain_path(found):

@@ -1,7 +1,7 @@
 """The model of a card from what NVML reports of it. Pure.
 
 The card is the authority: profiles, placements and amounts are its own. Kerf's table gives the model its id, and what
-NVML does not report: the engines of the whole card, the profiles while an old driver does not tell them, and the
+NVML does not report: the engines of the whole card, the profiles while an old driver does not report them, and the
 reference with which the card is compared. A card is a model of the table by its name, PCI device id and memory; one
 that fits none is the model ``unknown``.
 """
@@ -21,7 +21,7 @@ UNKNOWN_MODEL: Final = "unknown"
 _MEMORY_TOLERANCE: Final = 0.03
 """The share by which the total memory of one model may differ: drivers before R510 report 1.3 % less of an A30, and
 products of one name or PCI device id differ by 15 % and more (cards of one memory size but for a board revision, as
-GB200 with 186 and 189 GB, are told apart by their profiles)."""
+GB200 with 186 and 189 GB, are distinguished by their profiles)."""
 _NAME: Final = re.compile(r"(?=.{1,32}$)[0-9a-z]+([.+-][0-9a-z]+)*")
 """What a profile may be called, as ``1g.24gb+me.all``: it is part of its devices' names, which are DNS labels."""
 _GIB: Final = 2**30
@@ -124,7 +124,8 @@ def _name_profiles(
 ) -> tuple[tuple[Profile, ...], tuple[str, ...]]:
     """Return the profiles, the smallest first, and what is wrong with the names of some, in words.
 
-    A profile that has no name of its own (``_choose_name``) is left out: its devices could not be told from another's.
+    A profile that has no name of its own (``_choose_name``) is left out: its devices could not be distinguished from
+    another's.
     """
     times = Counter(reading.name for reading in readings)
     unusable = {one.id for one in readings if times[one.name] > 1 or not _NAME.fullmatch(one.name)}

@@ -1,6 +1,6 @@
 """Handles of prepared NVIDIA devices, as the plugin's checkpoint keeps them, and the container edits made from them.
 
-A handle has all that its edits are made of, as it was when the device was prepared: they may be written anew when the
+A handle has all that its edits are made of, as it was when the device was prepared: they may be written again when the
 driver cannot be read.
 """
 
@@ -39,7 +39,8 @@ class NvidiaHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag=
     """Id of the GPU instance; None: the whole card."""
     compute_instance: int = 0
     profile: str = ""
-    """The instance's profile: with id, placement and UUID it tells the instance from another one in its place."""
+    """The instance's profile: with id, placement and UUID it distinguishes the instance from another one in its
+    place."""
     profile_id: int | None = None
     """NVML's id of the profile, by which instances are listed; None: a record of an earlier version has only its name.
     """

@@ -61,7 +61,7 @@ _LIST_TRIES: Final = 3
 
 
 class EventSet(NamedTuple):
-    """A set of NVML's events of some cards, valid until NVML is opened anew."""
+    """A set of NVML's events of some cards, valid until NVML is opened again."""
 
     generation: int
     """NVML's opening that it belongs to."""
@@ -92,8 +92,8 @@ class NvmlLibrary(UsageSession):
         """The UUIDs of cards that have answered what some cards do not support: these always do."""
 
     def _shut_down(self) -> None:
-        # New ones: what another thread has looked up before, it adds to the old ones, which nobody reads. What cards
-        # support stays: a process keeps its library, and that takes no kernel driver of another version.
+        # New ones: what another thread has looked up before, it adds to the old ones, which are not read any more. What
+        # cards support stays: a process keeps its library, and that takes no kernel driver of another version.
         self._handles = {}
         super()._shut_down()
 
@@ -309,7 +309,7 @@ class NvmlLibrary(UsageSession):
     def wait_for_event(self, events: EventSet, timeout_s: float) -> EventReading | None:
         """Wait for an event of the set; None: there was none in time.
 
-        Raises CardAbsentError when a card of the set is lost, or the set is no longer valid. Opens nothing anew.
+        Raises CardAbsentError when a card of the set is lost, or the set is no longer valid. Opens nothing again.
         """
         name, nvml = "nvmlEventSetWait_v2", self._nvml
         if nvml is None or events.generation != self.generation:
@@ -337,7 +337,7 @@ class NvmlLibrary(UsageSession):
     # Instances
 
     def list_gpu_instances(self, card_uuid: str, profile_id: int | None = None) -> list[GpuInstanceReading]:
-        """Return the GPU instances of the card, whoever made them, by id: all, or those of one profile.
+        """Return the GPU instances of the card, whatever made them, by id: all, or those of one profile.
 
         What it does not have is not on the card: every call for it has succeeded. Raises HardwareBusyError when
         instances go while they are read, at each of some tries, and when NVML contradicts itself.

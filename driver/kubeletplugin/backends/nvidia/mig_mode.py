@@ -1,4 +1,4 @@
-"""Decides in which ways a card can be had in its MIG mode. Pure.
+"""Decides in which ways a card can be allocated in its MIG mode. Pure.
 
 For a claim Kerf never resets a card. Where switching MIG mode takes a reset (Ampere), the mode stays as an
 administrator has set it, and the survey says what is impossible and why. From Hopper on the mode changes at once; there
@@ -21,14 +21,14 @@ class MigPolicy(StrEnum):
     LEAVE = "Leave"
     """Nothing: an administrator switches it."""
     ON_DEMAND = "OnDemand"
-    """Switch it on for the first partition and off for the whole card, while nobody uses the card, where that needs no
-    reset."""
+    """Switch it on for the first partition and off for the whole card, while no process uses the card, where that needs
+    no reset."""
     STATIC = "Static"
     """Nothing, and make and remove no MIG device: claims get those that an administrator has made."""
 
 
 class Restrictions(NamedTuple):
-    """Why a card cannot be had whole, and why not in partitions; empty: it can."""
+    """Why a card cannot be allocated whole, and why not in partitions; empty: it can."""
 
     no_whole: str
     no_partitions: str
@@ -40,7 +40,7 @@ def can_switch(architecture: str, policy: MigPolicy) -> bool:
 
 
 def find_restrictions(mode: MigMode | None, architecture: str, policy: MigPolicy) -> Restrictions:
-    """Return in which ways a card in this mode (None: without MIG) cannot be had now."""
+    """Return in which ways a card in this mode (None: without MIG) cannot be allocated now."""
     if mode is None:
         return Restrictions("", "the card has no MIG")
     if can_switch(architecture, policy):

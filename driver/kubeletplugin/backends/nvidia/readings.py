@@ -100,7 +100,7 @@ class ConditionReading:
     has_failed_rows: bool = False
     """Whether rows of its memory could not be remapped."""
     recovery_action: int | None = None
-    """NVML_GPU_RECOVERY_ACTION_*, 0 for none; None: the driver does not tell (before R565)."""
+    """NVML_GPU_RECOVERY_ACTION_*, 0 for none; None: the driver does not report it (before R565)."""
     is_too_hot: bool = False
     """Whether the hardware has lowered the clocks because of the temperature."""
 

@@ -164,7 +164,7 @@ class SimulatedBackend:
         return []
 
     def partitions(self) -> list[Partition]:
-        """Return what is on the cards, whoever made it: GPU instances, functions, half-made ones included."""
+        """Return what is on the cards, whatever made it: GPU instances, functions, half-made ones included."""
         return [partition for card in self._cards.values() for partition in card.partitions()]
 
     def occupied(self) -> list[Partition]:

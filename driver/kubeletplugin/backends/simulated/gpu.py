@@ -73,7 +73,7 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def no_whole(self) -> str:
-        """The reason why the card cannot be had whole; empty: it can."""
+        """The reason why the card cannot be allocated whole; empty: it can."""
         return "MIG mode is on and off only after a reset" if self.mig and self.switch is MigSwitch.NEEDS_RESET else ""
 
 

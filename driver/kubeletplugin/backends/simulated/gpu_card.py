@@ -102,7 +102,7 @@ class SimulatedGpu:
             self._destroy(instance)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
-        del device, journal  # MIG mode stays as it is: whoever comes next sets it
+        del device, journal  # MIG mode stays as it is: the next user sets it
         instance = self.file.read().instance(_number(found)) if found is not None and found.profile else None
         if instance is not None:
             self._destroy(instance)

@@ -31,7 +31,8 @@ class GpuHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag="gp
     instance: int | None = None
     """Id of the GPU instance; None: the whole card."""
     profile: str = ""
-    """The instance's profile: with id, placement and UUID it tells the instance from another one in its place."""
+    """The instance's profile: with id, placement and UUID it distinguishes the instance from another one in its
+    place."""
     placement: Run | None = None
     sharing: str = "Exclusive"
     """How containers share the device (GpuConfig's strategy)."""

@@ -10,7 +10,8 @@ one slot alone.
 A card with several layouts has one base design at a time, and no request loads one: the daemon does it before the first
 package. It also replaces a base design without slots in use by itself, but ignores whether its removal failed, and does
 not remove it before a flat one (Xilinx/dfx-mgr, ``load_accelerator_core``). So Kerf never leaves it to the daemon: with
-nobody in any slot it unloads all of them, has the base design removed, and reads back that it is gone, before it loads.
+no user of any slot it unloads all of them, has the base design removed, and reads back that it is gone, before it
+loads.
 """
 
 import logging
@@ -77,7 +78,7 @@ class _Occupant:
 
     loaded: Loaded
     image: ImageReference | None
-    """The described image that it is; None: somebody else's."""
+    """The described image that it is; None: another program's."""
     nodes: tuple[UioDevice, ...]
     """Its devices that are there."""
 
@@ -95,7 +96,7 @@ class _Contents:
     strangers: tuple[Loaded, ...]
     """All else that is loaded."""
     forgotten: tuple[str, ...]
-    """The directories of packages that are loaded, but not known to the daemon, which was started anew since."""
+    """The directories of packages that are loaded, but not known to the daemon, which was started again since."""
     fault: str = ""
     """Why nothing can be loaded or released now; empty: it can."""
 
@@ -152,10 +153,10 @@ class SlotsBoard(SlotLoader):
         }
 
     def survey(self) -> CardSurvey:
-        """List the slots that hold what nobody has described, or whose devices a process has open.
+        """List the slots that hold what has no description, or whose devices a process has open.
 
-        A loaded file of somebody, or a base design in use that is no layout, holds the whole card. Slots that could not
-        be cleared after their use cannot be had.
+        A file that was loaded by hand, or a base design in use that is no layout, holds the whole card. Slots that
+        could not be cleared after their use cannot be allocated.
         """
         contents = self._read_contents()
         found = [
@@ -203,7 +204,7 @@ class SlotsBoard(SlotLoader):
         )
 
     def unprepare(self, handle: SlotsHandle) -> None:
-        """Clear the slots, or load the function anew. What another has loaded there by now stays, as does a layout."""
+        """Clear the slots, or load the function again. What another has loaded there by now stays, as does a layout."""
         if handle.is_admin:
             return
         contents = self._read_usable_contents(handle)
@@ -219,7 +220,7 @@ class SlotsBoard(SlotLoader):
                 self._empty_slot(one.slot, one.blank)
             place = Placement(one.slot, 1, layout=layout.name)
             if action == "Keep" and one.image is not None and self.find_fault(one.image, place) is None:
-                self.load_slot(one.slot, one.image, None)  # anew, so that it forgets what it was used for
+                self.load_slot(one.slot, one.image, None)  # again, so that it forgets what it was used for
 
     def abandon(self, device: AllocatedDevice, journal: Journal) -> None:
         """Clear the slots if a change of them has begun. What another has loaded there by now stays, as does a layout
@@ -337,7 +338,7 @@ class SlotsBoard(SlotLoader):
     # What is loaded
 
     def _read_usable_contents(self, handle: SlotsHandle | None = None) -> _Contents:
-        """Read what is loaded, for a change of it. Raises HardwareBusyError where it cannot be told."""
+        """Read what is loaded, for a change of it. Raises HardwareBusyError where it cannot be determined."""
         contents = self._read_contents(handle)
         if contents.fault:
             raise HardwareBusyError(contents.fault)
@@ -373,7 +374,7 @@ class SlotsBoard(SlotLoader):
         return read_overlays(self._overlays, {one.base.name for one in self._layouts.values()})
 
     def _find_base(self, overlays: Overlays | None) -> tuple[str, str]:
-        """Return the name of the base design that is loaded, and why that cannot be told.
+        """Return the name of the base design that is loaded, and why that cannot be determined.
 
         Where there is one layout alone, it is this one, unless another is seen: the daemon loads it in any case.
         """
@@ -391,7 +392,7 @@ class SlotsBoard(SlotLoader):
         """Yield the devices of an image that are there now. Raises UnreadableFilesError."""
         try:
             names = self._images.list_devices(image)
-        except (InvalidPackageError, OSError):  # its files are gone; what they were cannot be told
+        except (InvalidPackageError, OSError):  # its files are gone; what they were cannot be determined
             return
         yield from self._list_uio(names)
 
@@ -424,7 +425,7 @@ class SlotsBoard(SlotLoader):
         return found
 
     def _check_free(self, slots: Placement, layout: BoardLayout, contents: _Contents) -> None:
-        """Raise HardwareConflictError where somebody else has a slot, or anything that another layout would end."""
+        """Raise HardwareConflictError where another program has a slot, or anything that another layout would end."""
         for stranger in contents.strangers:
             raise HardwareConflictError(f"in use outside of Kerf: {stranger.package} of base design {stranger.base}")
         wanted = dict(contents.occupants)

@@ -1,6 +1,6 @@
 """The socket of dfx-mgrd: lists what is loaded, loads and unloads. Nothing else changes the card.
 
-The daemon answers one request after another: while it loads for somebody, everybody waits. A failure becomes one of
+The daemon answers one request after another: while it loads for one caller, all others wait. A failure becomes one of
 Kerf's errors here, with what can be done about it.
 """
 

@@ -60,7 +60,8 @@ class Loaded:
 
     package: str
     base: str
-    """The base design, as the table shows it (``show_base``); ``-``: none, a file that somebody has loaded by hand."""
+    """The base design, as the table shows it (``show_base``); ``-``: none, a file that another program has loaded by
+    hand."""
     slot: int | None
     """None: not in a slot of a base."""
     handle: int

@@ -1,6 +1,6 @@
 """What is loaded, as the kernel says it: by the device tree overlays that are applied.
 
-The daemon's table names a base design only while a slot of it is in use, and a daemon that was started anew knows
+The daemon's table names a base design only while a slot of it is in use, and a daemon that was started again knows
 nothing. But each load of a directory makes an overlay ``DIRECTORY_image_NUMBER`` in configfs, and its removal removes
 that (Xilinx/libdfx, ``dfx_cfg_load`` and ``dfx_cfg_remove``), also of the base design before its packages.
 """

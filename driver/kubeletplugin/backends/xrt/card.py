@@ -55,9 +55,10 @@ class XrtCard(ImageCard[XrtCardReading, XrtResources]):
         return REGION.units
 
     def survey(self) -> CardSurvey:
-        """Say whether a process uses the card, and why it cannot be had: its blank image is wrong, or libxrt is absent.
+        """Say whether a process uses the card, and why it cannot be allocated: its blank image is wrong, or libxrt is
+        absent.
 
-        What is loaded in a card that nobody uses gives way to the next load.
+        What is loaded in a card that no process uses gives way to the next load.
         """
         users = self._find_users()
         found = [FoundPartition(id="region", profile=None, placement=REGION, in_use=True)] if users else []

@@ -1,7 +1,7 @@
 """Handles of prepared Alveo cards, as the checkpoint keeps them, and the container edits made from them.
 
-The node of the management function (``/dev/xclmgmtN``) is never among the nodes: whoever has it resets the card and
-flashes its shell.
+The node of the management function (``/dev/xclmgmtN``) is never among the nodes: a program that has it resets the card
+and flashes its shell.
 """
 
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ _PARTS: Final = (_LIBRARY, "lib/libxrt_core.so.2")
 _CHECK_S: Final = 60.0
 """The most seconds to load the library alone, which takes a tenth of one."""
 _LONGEST_S: Final = 600.0
-"""The most seconds for a load of which nobody has said how long it may take: large cards take about a minute."""
+"""The most seconds for an image that states no load time: large cards take about a minute."""
 _NO_CAUSE: Final = "XRT says no cause; the kernel's log may"
 _CAUSES: Final[Mapping[int, tuple[str, type[KerfError]]]] = MappingProxyType(
     {

@@ -114,7 +114,7 @@ def claim_uid_of(uid: str) -> str:
 
 
 class JournalClosedError(TransientError):
-    """The first note comes from a call that was given up: nobody would take back what it makes."""
+    """The first note comes from a call that was given up: no release would take back what it makes."""
 
     def __init__(self, share: ShareId) -> None:
         super().__init__(f"the prepare of {share} was stopped before it began on the hardware")

@@ -10,7 +10,7 @@ after it, and with the one after when that is done. Neither write is synced, and
 process, and another boot voids them. What is found at the start of a process is therefore, in the same boot,
 
 - the one content that the file names; or one of two, when the process was killed in the middle of a write that it
-  answered to nobody;
+  answered to no caller;
 - or else damage, and the plugin refuses to start: anything that is less, more or other than what was written.
 
 In another boot the content is what is found: after a power cut the last writes may be missing, and nothing that an
@@ -37,7 +37,7 @@ Row: TypeAlias = tuple[str, str]
 SIZE: Final = 512
 """Bytes of the file, the rest of them spaces: one sector, the unit that disks write as a whole."""
 _DIGEST_BYTES: Final = 16
-"""Enough to tell contents apart that nobody has made to collide: the file is root's, as the database is."""
+"""Enough to distinguish contents that were not made to collide: the file is root's, as the database is."""
 _EMPTY: Final = ContentSummary(claims=0, digest="0" * 2 * _DIGEST_BYTES)
 _UNREADABLE: Final = (
     "restore it, or drain the node, remove the partitions by the vendor's tool, then all files checkpoint.*"

@@ -151,7 +151,9 @@ class FileRepairer:
 
 
 def _read_inode(path: Path) -> tuple[int, ...] | None:
-    """Return what tells a file from any other, and any change of it; None: there is none that can be looked at."""
+    """Return what distinguishes a file from any other, and any change of it; None: there is none that can be looked
+    at.
+    """
     try:
         status = path.lstat()
     except OSError:

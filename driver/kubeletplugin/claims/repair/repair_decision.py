@@ -1,8 +1,8 @@
 """What follows when a prepared claim has lost a partition: another program destroyed it, or reset its card. Pure.
 
 A partition with processes cannot be destroyed, so nothing of the claim runs on a lost one. It is made again at its
-place, where a card derives the same UUID from it, and the next start of the container finds it. Whoever destroys it
-again and again means it: after some tries the device is tainted, so that the pod starts elsewhere.
+place, where a card derives the same UUID from it, and the next start of the container finds it. A program that destroys
+it again and again means it: after some tries the device is tainted, so that the pod starts elsewhere.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,8 @@ class Loss:
     tries: int = 0
     """Times that it was made again, or could not be."""
     next_try_at: float = 0.0
-    """When it may be made again, in seconds of the event loop: a card needs time, and so does whoever destroys it."""
+    """When it may be made again, in seconds of the event loop: a card needs time, and so does the program that destroys
+    it."""
 
 
 def decide(loss: Loss, obstacle: str | None, now: float) -> Repair:

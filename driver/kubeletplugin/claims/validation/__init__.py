@@ -1,6 +1,6 @@
 """What an allocation must not say, checked before anything is done on hardware. Pure.
 
-The API server checks the form of an allocation, and lets whoever may write it allocate a card and a part of it at once,
+The API server checks the form of an allocation, and lets its writers allocate a card and a part of it at once,
 or a shared device without a share. ``allocation`` checks the results of one claim against its spec and against each
 other, ``shares`` what a result says of a share (KEP-5075). Conflicts with other claims are those of the checkpoint
 (``check_conflicts``, and ``check_share_totals`` with the demands that are listed here). The package knows devices

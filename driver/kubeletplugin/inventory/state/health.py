@@ -117,7 +117,7 @@ class DeviceHealthTracker:
         return before != reasons
 
     def forget(self, card_uuids: Collection[str]) -> None:
-        """Forget what is known of these cards, because their backend is about to report it anew."""
+        """Forget what is known of these cards, because their backend is about to report it again."""
         for part in [part for part in self._unhealthy if part[0] in card_uuids]:
             del self._unhealthy[part]
 

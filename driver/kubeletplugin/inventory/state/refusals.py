@@ -2,7 +2,7 @@
 
 A pod whose claim cannot be prepared waits on its node for ever, next to others where it could run. After a few refusals
 the placement is tainted: NoExecute evicts the pod, whose owner creates a new one that is scheduled elsewhere. Where
-eviction cannot work or would lose work the taint is NoSchedule, and a person is told which pod to delete.
+eviction cannot work or would lose work the taint is NoSchedule, and an event says which pod to delete.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ MAX_EVICTING: Final = 2
 of a node's pods would only carry the load to the next node."""
 HOLD_S: Final = 120.0
 """Shortest time for which a placement stays tainted whose refusals no survey explains: the pod is evicted and scheduled
-anew within it, and not to the placement that has just refused it; and a person may look."""
+again within it, and not to the placement that has just refused it; and a person may look."""
 FORGET_S: Final = 600.0
 """Refusals that are further apart are unrelated: the kubelet's own back-off ends at a few minutes."""
 
@@ -64,7 +64,7 @@ class RefusalTracker:
         return sum(placement.evicts for placement in self._placements.values()) < MAX_EVICTING
 
     def record(self, claim_uid: str, device: DeviceId) -> bool:
-        """Count a refusal; returns whether there were too many and the placement evicts nobody yet."""
+        """Count a refusal; returns whether there were too many and the placement evicts no pod yet."""
         known = self._counts.get((claim_uid, device))
         now = self._now()
         times = known.times + 1 if known is not None and now - known.last_at < FORGET_S else 1

@@ -50,7 +50,7 @@ class ReservationContext:
     in_use: Placements
     """What containers have by extended resources."""
     taken: Collection[Partition]
-    """What cannot be had: by claims of this node or of the API server, or by somebody else."""
+    """What cannot be allocated: by claims of this node or of the API server, or by another program."""
     can_grow: bool
     """Whether placements may be chosen that are not kept yet: it is known what claims have."""
     rules: PlacementRules
@@ -59,7 +59,7 @@ class ReservationContext:
 def choose_placements(resources: Iterable[PluginResource], kept: Placements, state: ReservationContext) -> Placements:
     """Return what is kept for each resource, given what was ``kept`` before.
 
-    What is in use stays. Free placements stay as long as their class wants them and nobody has a part of them; where
+    What is in use stays. Free placements stay as long as their class wants them and no claim has a part of them; where
     there are too many, those chosen last go. New ones are the best by the publish order, as if a claim took them.
     """
     wanted = {resource.name: resource for resource in resources}
@@ -121,7 +121,9 @@ def fits(card: Card, partition: Partition, taken: Iterable[Partition]) -> bool:
 
 
 def list_excluded(card: Card, kept: Collection[Partition]) -> list[Partition]:
-    """List the partitions of ``card`` that cannot be had beside what is ``kept`` of it, those themselves included."""
+    """List the partitions of ``card`` that cannot be allocated beside what is ``kept`` of it, those themselves
+    included.
+    """
     own = [partition for partition in kept if partition.card_uuid == card.uuid]
     unit_map = get_unit_map(card)
     free = unit_map.free(own)
@@ -146,7 +148,7 @@ class Reservations:
     kept: Placements = field(default_factory=dict)
     in_use: Placements = field(default_factory=dict)
     claimed: frozenset[Partition] | None = None
-    """What claims have in their allocation, as the API server said last; None: nobody can say."""
+    """What claims have in their allocation, as the API server said last; None if unknown."""
     changed: Notifier = field(default_factory=Notifier)
     """Notified when what is kept or listed has changed."""
     _confirmed: set[Partition] = field(default_factory=set)
@@ -195,7 +197,7 @@ class Reservations:
         return tuple(each for each in self.list_placements(name) if each not in used)
 
     def update(self, resources: tuple[PluginResource, ...], state: ReservationContext) -> None:
-        """Choose anew what is kept, for what is offered and in use now."""
+        """Choose again what is kept, for what is offered and in use now."""
         self._set(resources, state.in_use, choose_placements(resources, self.kept, state))
 
     def note_records(self, records: Collection[PreparedClaim], cards: Mapping[str, Card]) -> None:
@@ -225,7 +227,7 @@ class Reservations:
             self.changed.notify()
 
     def set_claimed(self, claimed: Iterable[Partition] | None) -> bool:
-        """Apply what claims have, None: nobody can say; returns whether that is new."""
+        """Apply what claims have, None if unknown; returns whether that is new."""
         before = self.claimed
         self.claimed = None if claimed is None else frozenset(claimed)
         return self.claimed != before

@@ -47,7 +47,7 @@ class KnownAllocations:
         return any(name is not None and name.card == card_name(card) for name in names)
 
     def replace(self, devices: Iterable[DeviceId] | None) -> bool:
-        """Apply a complete list, None: nobody knows; returns whether that changes anything."""
+        """Apply a complete list, None if unknown; returns whether that changes anything."""
         before = self._known
         self._known = None if devices is None else frozenset(devices)
         return self._known != before
@@ -78,7 +78,7 @@ class OrphanedDevices:
         return self._partitions.keys()
 
     def add(self, record: PreparedClaim) -> bool:
-        """Apply that nobody knows the claim of ``record``; returns whether that is new."""
+        """Apply that the claim is unknown of ``record``; returns whether that is new."""
         is_new = record.claim.uid not in self._partitions
         devices = (device for device in record.devices if not device.admin_access)
         self._partitions[record.claim.uid] = tuple(from_card_part(device.part) for device in devices)

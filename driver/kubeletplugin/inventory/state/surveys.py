@@ -49,7 +49,7 @@ class SurveyedCard:
     blocked: Mapping[Partition, FoundPartition]
     """The partitions that overlap a foreign one or lack the engines that it has, with one that blocks each."""
     missing: tuple[tuple[str, ShareId], ...] = ()
-    """What prepared claims (by UID) have and the card does not: it was reset, or somebody has removed them."""
+    """What prepared claims (by UID) have and the card does not: it was reset, or another program has removed them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class SurveyTracker:
 
     @property
     def quarantine(self) -> Mapping[str, str]:
-        """Why cards get no claims, by UUID: nobody knows what is on them."""
+        """Why cards get no claims, by UUID: it is unknown what is on them."""
         return self._quarantine
 
     @property
@@ -122,7 +122,7 @@ class SurveyTracker:
     ) -> bool:
         """Apply a survey of ``card``; returns whether it says anything new about the devices.
 
-        ``records`` are those of the moment of the survey: nobody may have changed the card since.
+        ``records`` are those of the moment of the survey: no call may have changed the card since.
         """
         before = self._summarize(card.uuid)
         foreign = find_foreign(survey, records, boot_id, notes)
@@ -172,7 +172,7 @@ class SurveyTracker:
         return [partition for card in self._cards.values() for partition in card.taken]
 
     def find_held(self, partition: Partition) -> str | None:
-        """Return why ``partition`` cannot be had now; None: neither others nor its card's mode keep it."""
+        """Return why ``partition`` cannot be allocated now; None: neither others nor its card's mode keep it."""
         card = self._cards.get(partition.card_uuid)
         if card is None:
             return None
@@ -186,7 +186,9 @@ class SurveyTracker:
         return card is not None and (claim_uid, device.share) in card.missing
 
     def is_in_use(self, partition: Partition) -> bool:
-        """Whether a process used ``partition`` at its card's latest survey; hardware that cannot tell says no."""
+        """Whether a process used ``partition`` at its card's latest survey; hardware that does not report it says
+        no.
+        """
         card = self._cards.get(partition.card_uuid)
         return card is not None and any(
             found.in_use is True and found.matches(partition) for found in card.survey.partitions
@@ -220,7 +222,7 @@ class SurveyTracker:
         return found
 
     def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
-        """Return the taints of the device of ``partition`` where it stays published while it cannot be had."""
+        """Return the taints of the device of ``partition`` where it stays published while it cannot be allocated."""
         taints = []
         card = self._cards.get(partition.card_uuid)
         if card is not None and self.find_held(partition):

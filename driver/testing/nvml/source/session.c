@@ -93,7 +93,7 @@ static nvmlReturn_t map(void) {
 static void lock(void) {
     while (flock(file, LOCK_EX) != 0)
         ;
-    if (machine->is_changing) { /* whoever began this was killed in the middle of it */
+    if (machine->is_changing) { /* the process that began this was killed in the middle of it */
         machine->cards[machine->changing] = machine->undo;
         machine->is_tree_stale = 1;
         machine->is_changing = 0;
@@ -209,7 +209,7 @@ nvmlReturn_t enter(const char *function) {
     }
     if (pending == FAULT_KILL_BEFORE)
         die();
-    if (loads != machine->loads) /* the driver was loaded anew, or the machine has booted: handles mean nothing now */
+    if (loads != machine->loads) /* the driver was loaded again, or the machine has booted: handles mean nothing now */
         return leave(NVML_ERROR_DRIVER_NOT_LOADED);
     nvmlReturn_t result = check_driver();
     return result == NVML_SUCCESS ? result : leave(result);

@@ -132,7 +132,7 @@ struct tree { /* what /proc and /dev show, by minor number */
 struct state {
     uint32_t magic, size;
     uint32_t is_loaded, loads; /* whether the kernel driver is loaded, and how often it was */
-    uint32_t is_tree_stale;    /* nobody knows what /proc and /dev show: write everything anew */
+    uint32_t is_tree_stale;    /* it is unknown what /proc and /dev show: write everything again */
     uint32_t is_changing, changing; /* a change of the card with this index was begun: undo has what it was */
     uint32_t n_cards;
     int32_t cuda_version;

@@ -75,7 +75,7 @@ static void show_instances(unsigned minor, const struct card *card, int is_stale
         const struct gpu_instance *instance = card ? &card->instances[gi] : NULL;
         int is_there = instance && instance->exists;
         int was_there = machine->tree.gpu_instances[minor] >> gi & 1;
-        if (is_stale) /* what is there is removed or written anew */
+        if (is_stale) /* what is there is removed or written again */
             was_there = !is_there && exists(GPU_INSTANCE, minor, gi);
         unsigned wanted = 0, shown = machine->tree.compute_instances[minor][gi];
         for (unsigned ci = 0; is_there && ci < MAX_COMPUTE_INSTANCES; ci++)

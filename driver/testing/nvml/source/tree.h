@@ -3,7 +3,7 @@
 #ifndef TREE_H
 #define TREE_H
 
-/* Make the files true: those that differ from what was written last, or all where nobody knows what was. */
+/* Make the files true: those that differ from what was written last, or all where that is unknown. */
 void write_tree(void);
 
 #endif

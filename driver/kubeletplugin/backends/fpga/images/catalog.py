@@ -61,7 +61,7 @@ class ImageCatalog:
         self._is_described = True
 
     def refresh(self) -> list[str]:
-        """Judge all descriptions and image files anew, and return what is wrong with them, for people."""
+        """Judge all descriptions and image files again, and return what is wrong with them, for people."""
         descriptions, problems = self._reader.read()
         shells: dict[str, DescribedShell] = {}
         for interface, described in descriptions.shells.items():

@@ -5,7 +5,7 @@ once, so it holds until its end is known:
 
 * the driver says which recovery a card needs, and that the card needs none: a minute after the Xid, or as soon as it
   has needed one since (for an Xid that the recovery action covers in this driver release);
-* the card was away and is back, or the driver was loaded anew. Both are a reset;
+* the card was away and is back, or the driver was loaded again. Both are a reset;
 * the plugin has reset the card (``EventWatcher.note_reset``).
 
 Without any of these it holds until the plugin starts again. Another program cannot reset a card while the plugin runs,

@@ -107,7 +107,7 @@ class EventWatcher:
             self._release_events()
             yield
         finally:
-            self._generation = self._library.generation  # not the driver was loaded anew, but NVML opened again
+            self._generation = self._library.generation  # not the driver was loaded again, but NVML opened again
             self._in_nvml.release()
 
     def note_reset(self, card_uuid: str) -> None:
@@ -117,7 +117,7 @@ class EventWatcher:
         self._changed.add(card_uuid)
 
     def note_held(self, partition: Partition, reason: str) -> None:
-        """Report a partition that cannot be released as unhealthy, until ``note_released``: it cannot be had."""
+        """Report a partition that cannot be released as unhealthy, until ``note_released``: it cannot be allocated."""
         self._held[partition] = reason
 
     def note_released(self, partition: Partition) -> None:
@@ -158,7 +158,7 @@ class EventWatcher:
             self._changed |= known - self._health.keys()
         for card_uuid in sorted(known):
             self._read_card(card_uuid)
-        if self._library.generation != self._generation:  # the driver was loaded anew, which resets every card
+        if self._library.generation != self._generation:  # the driver was loaded again, which resets every card
             self._generation = self._library.generation
             self._health = {card_uuid: CardHealth(away=one.away) for card_uuid, one in self._health.items()}
             for card_uuid in sorted(known):
@@ -172,7 +172,7 @@ class EventWatcher:
         try:
             try:
                 condition = self._library.read_condition(card_uuid)
-            except CardAbsentError:  # when the driver was loaded anew, the next call opens NVML again
+            except CardAbsentError:  # when the driver was loaded again, the next call opens NVML again
                 condition = self._library.read_condition(card_uuid)
         except CardAbsentError as error:
             if not self._closed.is_set():
@@ -234,7 +234,7 @@ class EventWatcher:
         return True
 
     def _register(self) -> None:
-        """Have a set of events of all cards that answer, made anew when these have changed; none where that fails."""
+        """Have a set of events of all cards that answer, made again when these have changed; none where that fails."""
         cards = sorted(card_uuid for card_uuid, health in self._health.items() if not health.away)
         events = self._events
         if events is not None and events.generation == self._library.generation and sorted(events.cards) == cards:

@@ -2,7 +2,7 @@
 
 The actions are NVIDIA's own, the column "Resolution Bucket (Immediate Action)" of the Xid catalog
 (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, for Ampere and newer). From them follows the effect:
-what NVIDIA tells to ignore, or to end with the application, says nothing about the card. Where a card has to be reset
+what NVIDIA says to ignore, or to end with the application, says nothing about the card. Where a card has to be reset
 it gets no new claims, and its pods go on until an administrator resets it. Pods are evicted where the catalog says that
 no application can go on before the reset. From both follows what repairs the card, for ``kerf controller --reclaim``: a
 reset at once where its pods cannot go on, and a reset once they have ended where they can.

@@ -3,7 +3,7 @@
 Which functions are called, and with which structures, is in ``backends.nvidia.library``.
 
 NVML has one library for the life of a process. When the kernel driver was loaded again, NVML is opened again at the
-next call; handles of before are void then, which ``generation`` tells.
+next call; handles of before are void then, which ``generation`` shows.
 """
 
 import ctypes
@@ -77,7 +77,7 @@ class NvmlSession:
         self._lacking: set[str] = set()
         """The functions of which was logged that the library lacks them."""
         self.generation = 0
-        """How often NVML was opened: another number than before means that the driver was loaded anew."""
+        """How often NVML was opened: another number than before means that the driver was loaded again."""
 
     def open(self) -> None:
         """Load and initialize NVML.
@@ -141,7 +141,7 @@ class NvmlSession:
         if _is_one_of(nvml, error, CARD_IS_AWAY):
             if _is_one_of(nvml, error, DRIVER_IS_AWAY):
                 with self._lock:
-                    if generation == self.generation:  # else another thread has opened it anew: its event sets stay
+                    if generation == self.generation:  # else another thread has opened it again: its event sets stay
                         self._shut_down()
             return CardAbsentError(message)
         if _is_one_of(nvml, error, {RESET_REQUIRED}):
@@ -183,7 +183,7 @@ class NvmlSession:
         return pynvml
 
     def _bindings(self) -> Any:  # noqa: ANN401
-        """Return the bindings, of NVML that is opened anew after the kernel driver was loaded anew.
+        """Return the bindings, of NVML that is opened again after the kernel driver was loaded again.
 
         Raises NvmlUnavailableError or NvmlFailedError when that fails, and CardAbsentError after ``close``.
         """
@@ -249,7 +249,7 @@ def _read_version(nvml: Any) -> str:  # noqa: ANN401  (the bindings have no type
     """Return the driver's version of NVML that was just opened. Raises NVMLError or UnicodeDecodeError, and ends NVML
     then.
 
-    NVML counts how often it is opened, and works with a driver that was loaded anew only once it was closed as often:
+    NVML counts how often it is opened, and works with a driver that was loaded again only once it was closed as often:
     so what fails after the opening ends it.
     """
     try:

@@ -87,7 +87,7 @@ class UsageSession(NvmlSession):
         return None if memory is None else int(memory.used)
 
     def _read_mig_memory(self, card_uuid: str, mig_uuid: str) -> Any:  # noqa: ANN401
-        """Return NVML's structure of a MIG device's memory, of one that was made anew under the UUID as well."""
+        """Return NVML's structure of a MIG device's memory, of one that was made again under the UUID as well."""
         is_known = (card_uuid, mig_uuid) in self._mig_handles
         try:
             return self._call("nvmlDeviceGetMemoryInfo", self._find_mig_handle(card_uuid, mig_uuid))

@@ -1,7 +1,7 @@
 """How well the MPS control daemons of a node are, as ``kerf mps-daemons`` says in its states.
 
 A daemon that dies is there again within seconds, but its clients have failed. So its device counts as unhealthy for a
-while longer: pods are told, and a daemon that dies of what its clients do gets no further ones in between.
+while longer: pods get events, and a daemon that dies of what its clients do gets no further ones in between.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """Sets up how one device is shared, and takes it back: compute mode, time slices, the request for a daemon of MPS.
 
 What is set up is in a record in the device's folder before it is done, with the compute mode that was there; the record
-goes last. So whoever comes next, also after a kill at any point, finishes or undoes it. All claims that share a device
+goes last. So the next process, also after a kill at any point, finishes or undoes it. All claims that share a device
 have one record: it says which strategy the device has until the last of them has left. A record of another boot is as
 good as none: a boot ends modes, time slices and daemons.
 """
@@ -45,7 +45,7 @@ _POLL_S: Final = 0.1
 _SLICES: Final = {"Default": 0, "Short": 1, "Medium": 2, "Long": 3}
 """The intervals by the numbers of ``nvidia-smi compute-policy --set-timeslice``."""
 NO_DAEMONS: Final = "`kerf mps-daemons` does not run for {}: see its DaemonSet kerf-mps-daemons on this node"
-"""The reason that nobody answers, with the folder of all devices."""
+"""The reason that no daemon answers, with the folder of all devices."""
 
 
 class SharingRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -92,7 +92,7 @@ class DeviceSharing:
 
     @property
     def has_mps(self) -> bool:
-        """Whether MPS can be had, on cards that are capable of it."""
+        """Whether MPS can be allocated, on cards that are capable of it."""
         return self._root is not None and self._control.is_there
 
     def folder(self, device_uuid: str) -> DaemonFolder | None:
@@ -209,7 +209,7 @@ class DeviceSharing:
             self._library.set_compute_mode(card_uuid, mode)
 
     def _restore_mode(self, card_uuid: str, record: SharingRecord) -> None:
-        """Restore the compute mode, unless somebody else has set yet another one meanwhile."""
+        """Restore the compute mode, unless another program has set yet another one meanwhile."""
         mode = ComputeMode.DEFAULT if record.strategy == "TimeSlicing" else ComputeMode.EXCLUSIVE_PROCESS
         former = record.former_mode
         if former is not None and former != mode and self._library.read_compute_mode(card_uuid) == mode:
