@@ -9,7 +9,7 @@ import msgspec
 from kerf_dra.api.errors import InvalidQuantityError, KerfError
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import Object, ObjectT
-from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.quantity import Quantity, parse_quantity
 
 WireT = TypeVar("WireT", bound=msgspec.Struct)
 WholeT = TypeVar("WholeT", bound=Object)
@@ -96,6 +96,8 @@ class Kind(Generic[ObjectT]):
 def dec_hook(target: type, value: object) -> object:
     """Decode Quantity fields of structs, for msgspec. Raises InvalidQuantityError, which msgspec gives its path."""
     if target is Quantity:
+        if type(value) is str:  # the usual form, of which a slice has hundreds
+            return parse_quantity(value)
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise InvalidQuantityError(value)
         return Quantity(str(value))  # YAML and JSON authors may write `1.5` without quotes

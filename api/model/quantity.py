@@ -53,7 +53,7 @@ class Quantity:
         """Parse ``text``. Raises InvalidQuantityError when it is not a quantity."""
         if isinstance(text, int) and not isinstance(text, bool):
             return cls.of_nano(text * NANO)
-        return _parse(text)
+        return parse_quantity(text)
 
     @classmethod
     def of_nano(cls, nano: int, family: Family = "decimal") -> "Quantity":
@@ -152,7 +152,8 @@ def _decimal(nano: int, *, exponents: bool) -> str:
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def _parse(text: str) -> Quantity:
+def parse_quantity(text: str) -> Quantity:
+    """Parse ``text``, as ``Quantity`` does. Raises InvalidQuantityError."""
     match = _SYNTAX.fullmatch(text) if len(text) <= MAX_DIGITS else None
     if match is None or not (match["whole"] or match["fraction"]):
         raise InvalidQuantityError(text)
