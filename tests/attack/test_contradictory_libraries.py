@@ -10,7 +10,7 @@ import pynvml
 import pytest
 from anyio import to_thread
 
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.testing.nvml.layout import assign
 from tests.attack.kinds import cases
 from tests.fakes.claims import claim

@@ -51,6 +51,7 @@ TEXTS: Final = (
     "cardMaintenances.card",
     "cardMaintenances.reason",
     "cardMaintenances.since",
+    "cardMaintenances.then",
     "events.reason",
     "nodes.status.conditions[[]Ready].reason",
     "pods.status.conditions[[]PodScheduled].message",

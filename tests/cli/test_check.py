@@ -100,6 +100,15 @@ def test_a_node_is_checked_without_a_cluster_and_nothing_is_made(
     assert not (folder / "cdi").exists()
 
 
+def test_a_folder_of_hooks_that_others_may_write_is_a_problem(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hooks = folder / "hooks"
+    hooks.mkdir()
+    hooks.chmod(0o777)
+    code, document = run(capsys, *arguments(folder), "--maintenance-hooks", str(hooks))
+    said = [one for one in document["checks"] if str(hooks) in one["message"]]
+    assert (code, [one["level"] for one in said]) == (1, ["problem"])
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_a_problem_is_exit_code_1_with_what_to_do(
     columns: int, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

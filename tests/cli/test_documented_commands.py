@@ -116,6 +116,13 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     'kerf drain node-1/gpu-1 --reason "fan is loud, ticket 7" --wait': (
         f"{_DRAIN}::test_wait_ends_with_the_phase_or_with_its_time"
     ),
+    'kerf drain node-1/gpu-1 --reason "ECC errors" --then reset --wait': (
+        f"{_DRAIN}::test_with_then_wait_ends_when_the_card_is_back"
+    ),
+    "kerf drain node-1/gpu-2 --then hook=update-vbios --wait": (
+        f"{_DRAIN}::test_then_says_what_is_done_with_the_free_card"
+    ),
+    "kerf drain node-1/gpu-3 --then mig-on --wait": f"{_DRAIN}::test_then_says_what_is_done_with_the_free_card",
     "kerf undrain node-1/gpu-1": f"{_DRAIN}::test_undrain_deletes_the_maintenances_of_the_card_and_of_no_other",
     'kubectl patch resourceclass gpu-small --type merge -p \'{"spec": {"placement": "Packed"}}\'': _GRADED,
     (

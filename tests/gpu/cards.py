@@ -12,8 +12,8 @@ import pytest
 
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import SONAME
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pynvml
 
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
 

@@ -18,7 +18,7 @@ from kerf_dra.driver.families.gpu.catalog import gpu_model
 from kerf_dra.driver.families.gpu.geometry import gpu_geometry
 from kerf_dra.driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine

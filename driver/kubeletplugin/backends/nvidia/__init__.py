@@ -1,7 +1,6 @@
 """NVIDIA GPUs through NVIDIA's management library (NVML).
 
-``nvml`` calls NVML through its bindings, and has the table of its error codes; ``library`` alone knows functions and
-structures: it returns ``readings`` and raises Kerf's errors. ``geometry`` makes a model of what a card reports,
+``nvml`` calls NVML through its bindings, returns ``readings`` and raises Kerf's errors. ``geometry`` makes a model of what a card reports,
 ``mig_mode`` decides how a card can be allocated in its MIG mode (both pure), ``system_files`` reads what the kernel
 says in ``/proc`` and ``/sys``. ``card`` surveys a card, makes partitions and removes them; ``health`` watches the
 cards. ``backend`` is the protocol over all cards, ``config`` its configuration, and ``handles`` what the checkpoint

@@ -58,8 +58,8 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import (
 )
 from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import HANDLES, NvidiaHandle, build_edits
 from kerf_dra.driver.kubeletplugin.backends.nvidia.health import EventWatcher
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.exclusive_use import ExclusiveUse
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading
 from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DaemonHealth, DeviceSharing, find_limits
 from kerf_dra.driver.kubeletplugin.backends.nvidia.system_files import NVIDIA_GPUS, SystemFiles

@@ -22,8 +22,8 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes
 from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy, can_switch, find_restrictions
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading, GpuInstanceReading
 from kerf_dra.driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
 from kerf_dra.driver.partitions.geometry import Partition, Placement

@@ -12,7 +12,7 @@ from dataclasses import replace
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSample, DeviceSample
 from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 
 
 def sample_card(

@@ -16,8 +16,8 @@ from kerf_dra.driver.families.gpu.catalog import gpu_model
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine

@@ -19,7 +19,7 @@ from kerf_dra.driver.families.gpu.catalog import gpu_model
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from kerf_dra.driver.testing.nvml.demonstration import StandInBackend, open_backend
 from tests.fakes.claims import claim

@@ -21,8 +21,8 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlUnavailableError
 from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.testing.nvml import CardDescription, NvidiaMachine

@@ -9,7 +9,7 @@ import pytest
 
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import OutdatedProcessError
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.handover import InstanceLock
 from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock

@@ -17,7 +17,7 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlFailedError
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ComputeMode
 from kerf_dra.driver.partitions.geometry import Card

@@ -23,7 +23,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.health.card_health import (
     note_away,
     note_condition,
 )
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import EventSet, NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import EventSet, NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import EventReading
 from kerf_dra.driver.partitions.geometry import Partition
 from kerf_dra.driver.runtime import metrics

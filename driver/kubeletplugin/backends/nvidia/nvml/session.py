@@ -1,6 +1,6 @@
 """A process's use of NVML: its library is loaded and opened, its functions are called, its error codes become errors.
 
-Which functions are called, and with which structures, is in ``backends.nvidia.library``.
+Which functions are called, and with which structures, is in ``backends.nvidia.nvml.library``.
 
 NVML has one library for the life of a process. When the kernel driver was loaded again, NVML is opened again at the
 next call; handles of before are void then, which ``generation`` shows.

@@ -17,7 +17,7 @@ import msgspec
 
 from kerf_dra.api.kerf.v1alpha1 import GpuSharing
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareHeldError, UnsuitableClaimError
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ComputeMode
 from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing.limits import ClientLimits, widen
 from kerf_dra.driver.mps.control_daemon import CONTROL
