@@ -10,8 +10,7 @@ import pytest
 
 from kerf_dra.api.kerf.v1alpha1 import GpuConfig, GpuSharing
 from kerf_dra.driver.families.gpu import GPU
-from kerf_dra.driver.kubeletplugin.backends.nvidia import library
-from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml import return_codes, usage_session
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml import library, return_codes, usage_session
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.return_codes import ANSWERS, Answer, Meaning
 from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
