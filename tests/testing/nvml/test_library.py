@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerf_dra.driver.kubeletplugin.backends.nvidia import library as adapter
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml import library as adapter
 from kerf_dra.driver.testing.nvml import NoCompilerError, build_library
 from tests.fakes.nvml import NEEDS_COMPILER
 
