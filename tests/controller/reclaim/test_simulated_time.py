@@ -18,6 +18,8 @@ from .simulation import Simulation
 
 FAILURES: Final = {"long": 2_000, "all": 10_000}.get(PROFILE, 50)
 HISTORIES: Final = {"long": 1_000, "all": 10_000}.get(PROFILE, 20)
+LIMIT_S: Final = {"all": 7200}.get(PROFILE, 600)
+"""Seconds for one of the tests: ten thousand histories take half an hour of one core, and as long again beside others."""
 STEPS: Final = 30
 """The steps of a history: some four failures."""
 
@@ -30,6 +32,7 @@ async def run_failures(simulation: Simulation, failures: int) -> None:
 
 
 @pytest.mark.property
+@pytest.mark.timeout(LIMIT_S)
 def test_failures_of_cards_cost_the_pods_of_these_cards_and_no_others() -> None:
     simulation = Simulation(chance=Random(SEED if IS_LONG else 0))
     anyio.run(run_failures, simulation, FAILURES)
@@ -47,6 +50,7 @@ async def run_history(seed: int) -> int:
 
 
 @pytest.mark.property
+@pytest.mark.timeout(LIMIT_S)
 def test_whatever_becomes_of_the_reclaimer_no_card_is_reset_that_a_claim_holds_and_none_stays_withheld() -> None:
     first = SEED if IS_LONG else 0
     resets = 0
