@@ -19,7 +19,7 @@ from .simulation import Simulation
 FAILURES: Final = {"long": 2_000, "all": 10_000}.get(PROFILE, 50)
 HISTORIES: Final = {"long": 1_000, "all": 10_000}.get(PROFILE, 20)
 LIMIT_S: Final = {"all": 7200}.get(PROFILE, 600)
-"""Seconds for one of the tests: ten thousand histories take half an hour of one core, and as long again beside others."""
+"""Seconds for one of the tests: ten thousand histories take half an hour of one core."""
 STEPS: Final = 30
 """The steps of a history: some four failures."""
 
