@@ -105,10 +105,7 @@ async def _check_unprepare_first(driver: DriverUnderTest) -> str:
 
 
 async def _check_unprepare_deleted(driver: DriverUnderTest) -> str:
-    async with driver.claims.allocated() as [claim]:
-        await driver.prepare_one(claim)
-        await driver.claims.delete(claim)
-        error = await driver.unprepare_one(claim)
+    error = await driver.unprepare_deleted()
     return f"unprepare of a claim that has been deleted failed: {error}" if error else ""
 
 

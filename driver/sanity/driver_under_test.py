@@ -96,6 +96,12 @@ class DriverUnderTest:
             raise ProcessError(f"the driver has ended with exit code {code}")
         raise ProcessError(f"the driver does not serve {self.registration_socket} {START_S:g} s after its start")
 
+    async def restart(self) -> None:
+        """Kill the driver's process, and start the driver again. Raises ProcessError."""
+        assert self.process is not None, "only a driver with a command is started"
+        await self.process.kill()
+        await self.start()
+
     def create_instance(self) -> "DriverUnderTest":
         """Return another instance of the driver on the same node, which is not started yet."""
         assert self.instances is not None, "only a driver with instances has another one"
@@ -189,6 +195,16 @@ class DriverUnderTest:
         if set(answers) != {claim.uid}:
             raise CallError(f"asked for claim UID {claim.uid}, the answer has {sorted(answers)}")
         return answers[claim.uid]
+
+    async def unprepare_deleted(self) -> str:
+        """Prepare a claim, delete it, and unprepare it; returns the driver's error.
+
+        Raises CallError, NoDeviceError and ApiError.
+        """
+        async with self.claims.allocated() as [claim]:
+            await self.prepare_one(claim)
+            await self.claims.delete(claim)
+            return await self.unprepare_one(claim)
 
     @asynccontextmanager
     async def prepared(self, claim: ClaimRef) -> AsyncIterator[PrepareOutcome]:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -96,6 +96,20 @@ async def test_a_driver_that_fails_at_a_restart_is_caught_by_its_row(
 ) -> None:
     shorten_grace(fault, monkeypatch)
     assert failed(await run(fault, [fault])) == [fault]
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcomes"),
+    [
+        ("SLICE-6", {"SLICE-6": Outcome.FAILED, "PREPARE-1": Outcome.PASSED, "RESTART-4": Outcome.PASSED}),
+        ("UNPREPARE-4", {"UNPREPARE-4": Outcome.FAILED, "RESTART-3": Outcome.SKIPPED}),
+        ("RESTART-8", {"PREPARE-3": Outcome.PASSED, "PREPARE-10": Outcome.PASSED, "RESTART-8": Outcome.FAILED}),
+    ],
+)
+async def test_a_fault_that_shows_in_other_rows_is_reported_by_its_own(
+    fault: str, outcomes: Mapping[str, Outcome]
+) -> None:
+    assert {result.row.id: result.outcome for result in await run(fault, [*outcomes])} == outcomes
 
 
 @pytest.mark.long

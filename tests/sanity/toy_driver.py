@@ -35,7 +35,7 @@ _VERSIONS: Final = tuple(service.supported_version for service in DRA_SERVICES)
 _HEALTH: Final = HEALTH_SERVICES[0]
 LOCK: Final = "TOY_LOCK"
 """The variable of containers with the file that a program locks while it uses a device."""
-_SLOW: Final = {"PREPARE-10": 50, "UNPREPARE-6": 50, "RESTART-9": 50}
+_SLOW: Final = {"PREPARE-3": 50, "PREPARE-10": 50, "UNPREPARE-6": 50, "RESTART-9": 50}
 """Faults that show in the middle of a prepare, with the requests to the API server by which it takes longer."""
 _POLL_S: Final = 0.05
 
@@ -62,6 +62,8 @@ class ToyDriver:
     """Set once a claim is prepared."""
     _restored: set[str] = field(default_factory=set)
     """The claims that an earlier process has prepared."""
+    _files: set[Path] = field(default_factory=set)
+    """The CDI files that an earlier process has left."""
     _own: set[str] = field(default_factory=set)
     """The claims that this process has prepared."""
     _released: set[str] = field(default_factory=set)
@@ -231,7 +233,7 @@ class ToyDriver:
             return PrepareOutcome() if self.fault == "PREPARE-5" else PrepareOutcome(error=f"{ref} has no devices")
         if ref.uid in self._released and self.fault == "PREPARE-8":
             return PrepareOutcome(error=f"claim {ref} was unprepared")
-        if self.fault == "RESTART-8" and self._cdi_file(ref.uid).exists():
+        if self.fault == "RESTART-8" and self._cdi_file(ref.uid) in self._files:
             return PrepareOutcome(error=f"{self._cdi_file(ref.uid)} exists")
         outcome = PrepareOutcome(
             devices=tuple(
@@ -343,7 +345,8 @@ class ToyDriver:
         new.replace(self._records)
 
     def _restore(self) -> None:
-        """Read what an earlier process has prepared."""
+        """Read what an earlier process has prepared, and what it has left."""
+        self._files = {*self.cdi_folder.iterdir()}
         if self._records.exists():
             self.prepared = msgspec.json.decode(self._records.read_bytes(), type=dict[str, PrepareOutcome])
             self._restored = {*self.prepared}
