@@ -1,7 +1,7 @@
 """Where evicted pods fit, compared with a judge that knows nothing of Kerf's allocator.
 
 The judge reads the names of devices alone: which part of which card each is. A device is free if no claim has one whose
-memory slices overlap on its card. A pod gets the first free device of its size in the order of publication, on the
+memory slices overlap on its card, nor both have the engine of which a card has one. A pod gets the first free device of its size in the order of publication, on the
 first node by name that accepts it. One MIG memory slice is an eighth of an H100 (NVIDIA, "MIG User Guide", H100
 profiles).
 """
@@ -57,9 +57,15 @@ class Part:
         start = int(self.device.rpartition("-at-")[2])
         return range(start, start + MEMORY_SLICES[self.size])
 
+    @property
+    def has_media(self) -> bool:
+        """Whether it has the card's only engine for optical flow (profiles with ``+me``)."""
+        return "-me-" in self.device or self.size in ("7g-80gb", "whole")
+
     def overlaps(self, other: "Part") -> bool:
+        """Whether a card cannot have both."""
         is_same_card = (self.node, self.card) == (other.node, other.card)
-        return is_same_card and bool(set(self.memory) & set(other.memory))
+        return is_same_card and (bool(set(self.memory) & set(other.memory)) or (self.has_media and other.has_media))
 
 
 PARTS: Final = {
