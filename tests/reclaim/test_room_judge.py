@@ -1,9 +1,9 @@
 """Where evicted pods fit, compared with a judge that knows nothing of Kerf's allocator.
 
 The judge reads the names of devices alone: which part of which card each is. A device is free if no claim has one whose
-memory slices overlap on its card, nor both have the engine of which a card has one. A pod gets the first free device of its size in the order of publication, on the
-first node by name that accepts it. One MIG memory slice is an eighth of an H100 (NVIDIA, "MIG User Guide", H100
-profiles).
+memory slices overlap on its card, nor both have the engine of which a card has one. A pod gets the first free device of
+its size in the order of publication, on the first node by name that accepts it. One MIG memory slice is an eighth of an
+H100 (NVIDIA, "MIG User Guide", H100 profiles).
 """
 
 import time
