@@ -36,7 +36,7 @@ _JITTER: Final = 0.2
 
 _log = logging.getLogger(__name__)
 
-_leading: Final = metrics.gauge("kerf_leader", "1 while this process leads.")
+_leading: Final = metrics.gauge("kerf_leader", "1 while this process leads, by the name of the lease.", ["lease"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +74,17 @@ async def run_as_leader(
     it is regained. The lease is released at the end, also on cancellation, so that the next candidate need not wait.
     """
     elector = _Elector(client, lease_ref, identity, settings, now, random or Random())  # noqa: S311  (jitter)
+    leading = _leading.labels(lease_ref.name)
     while True:
         await elector.acquire()
         _log.info("leading: %s holds lease %s", identity, lease_ref)
-        _leading.set(1)
+        leading.set(1)
         try:
             if await _run_while(elector.keep_renewed, body):
                 return
             _log.warning("not leading any more: %s lost lease %s", identity, lease_ref)
         finally:
-            _leading.set(0)
+            leading.set(0)
             with anyio.CancelScope(shield=True), anyio.move_on_after(settings.duration_s - settings.renew_deadline_s):
                 await elector.release()
 

@@ -236,7 +236,7 @@ async def test_a_leader_that_lost_its_lease_writes_nothing_until_it_has_it_back(
 
 
 async def _nobody_leads() -> bool:
-    return REGISTRY.get_sample_value("kerf_leader") == 0
+    return REGISTRY.get_sample_value("kerf_leader", {"lease": LEASE.name}) == 0
 
 
 async def _holder(cluster: EmbeddedCluster) -> str | None:
