@@ -13,6 +13,8 @@ from typing import Final
 import anyio
 import pytest
 
+from kerf_dra.driver.testing.nvml import NvidiaMachine
+from tests.e2e.hardware import StandInCards
 from tests.e2e.log_capture import KEPT, keep_logs_on_failure, note_failure
 from tests.e2e.namespace import Namespace
 from tests.e2e.node import NodeView
@@ -185,3 +187,11 @@ def _all_parts_run(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     ended = [name for name in cluster.processes.names if not cluster.processes.is_running(name)]
     assert not ended, "\n".join(f"{name} has ended:\n{cluster.processes.tail(name)}" for name in ended)
+
+
+@pytest.fixture
+def machine(namespace: Namespace) -> NvidiaMachine:
+    """The stand-in machine of the first node, of a test on NVIDIA's backend."""
+    hardware = namespace.node.hardware
+    assert isinstance(hardware, StandInCards)
+    return hardware.machine

@@ -11,9 +11,9 @@ import pytest
 
 from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.e2e import pods
-from tests.e2e.hardware import ON_NVIDIA, StandInCards
+from tests.e2e.card_drains import KERF, Cards, deployment, draining
+from tests.e2e.hardware import ON_NVIDIA
 from tests.e2e.namespace import Namespace
-from tests.e2e.test_card_maintenance import KERF, Cards, deployment
 from tests.e2e.wait import eventually
 from tools.realcluster.api import Api, Document
 from tools.realcluster.kerf import Hardware, Kerf
@@ -41,20 +41,8 @@ async def reclaimer(kerf: Kerf) -> AsyncIterator[Kerf]:
 @pytest.fixture
 async def cards(api: Api, namespace: Namespace, reclaimer: Kerf) -> AsyncIterator[Cards]:
     assert reclaimer is not None
-    yield Cards(api, namespace)
-    for name in MEMBERS:
-        if await api.find("apps/v1", "Deployment", name, namespace.name) is not None:
-            await api.delete("apps/v1", "Deployment", name, namespace.name)
-    for one in await api.list(KERF, "CardMaintenance"):
-        await api.delete(KERF, "CardMaintenance", one["metadata"]["name"])
-
-
-@pytest.fixture
-def machine(namespace: Namespace) -> NvidiaMachine:
-    """The machine of the first node."""
-    hardware = namespace.node.hardware
-    assert isinstance(hardware, StandInCards)
-    return hardware.machine
+    async with draining(api, namespace, *MEMBERS) as found:
+        yield found
 
 
 async def run_pods(namespace: Namespace, cards: Cards) -> Mapping[str, tuple[str, int]]:

@@ -14,9 +14,9 @@ import pytest
 
 from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.e2e import pods
-from tests.e2e.hardware import ON_NVIDIA, StandInCards
+from tests.e2e.card_drains import KERF, Cards, deployment, draining
+from tests.e2e.hardware import ON_NVIDIA
 from tests.e2e.namespace import Namespace
-from tests.e2e.test_card_maintenance import KERF, Cards, deployment
 from tests.e2e.wait import eventually
 from tests.fakes.nvml import open_nvml
 from tools.realcluster.api import Api
@@ -47,19 +47,8 @@ async def reclaimer(kerf: Kerf) -> AsyncIterator[Kerf]:
 @pytest.fixture
 async def cards(api: Api, namespace: Namespace, reclaimer: Kerf) -> AsyncIterator[Cards]:
     assert reclaimer is not None
-    yield Cards(api, namespace)
-    if await api.find("apps/v1", "Deployment", "web", namespace.name) is not None:
-        await api.delete("apps/v1", "Deployment", "web", namespace.name)
-    for one in await api.list(KERF, "CardMaintenance"):
-        await api.delete(KERF, "CardMaintenance", one["metadata"]["name"])
-
-
-@pytest.fixture
-def machine(namespace: Namespace) -> NvidiaMachine:
-    """The machine of the first node."""
-    hardware = namespace.node.hardware
-    assert isinstance(hardware, StandInCards)
-    return hardware.machine
+    async with draining(api, namespace, "web") as found:
+        yield found
 
 
 def count_resets(machine: NvidiaMachine) -> list[int]:

@@ -21,7 +21,7 @@ from kerf_dra.driver.runtime.file_lock import is_held
 from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.e2e import pods
 from tests.e2e.device_health import health, tainted_devices, taints
-from tests.e2e.hardware import ON_NVIDIA, StandInCards
+from tests.e2e.hardware import ON_NVIDIA
 from tests.e2e.namespace import Namespace, RunningPod
 from tests.e2e.wait import eventually
 from tests.fakes.mps import ask, end_daemons
@@ -43,14 +43,6 @@ PID: Final = 4711
 PIPES: Final = "/tmp/nvidia-mps"
 EXCLUSIVE_PROCESS: Final = 3
 """NVML_COMPUTEMODE_EXCLUSIVE_PROCESS."""
-
-
-@pytest.fixture
-def machine(namespace: Namespace) -> NvidiaMachine:
-    """The machine of the first node."""
-    hardware = namespace.node.hardware
-    assert isinstance(hardware, StandInCards)
-    return hardware.machine
 
 
 class MpsDaemons:

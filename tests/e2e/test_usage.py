@@ -9,7 +9,7 @@ import pytest
 
 from kerf_dra.driver.testing.nvml import GpmActivity, NvidiaMachine
 from tests.e2e import pods
-from tests.e2e.hardware import ON_NVIDIA, StandInCards
+from tests.e2e.hardware import ON_NVIDIA
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import ask_why
@@ -24,14 +24,6 @@ PIDS: Final = {"worker": 4711, "other": 4712}
 """A process of each pod, as NVML lists it."""
 GIB: Final = 2**30
 _LABEL: Final = re.compile(r'([a-z_]+)="([^"]*)"')
-
-
-@pytest.fixture
-def machine(namespace: Namespace) -> NvidiaMachine:
-    """The machine of the first node."""
-    hardware = namespace.node.hardware
-    assert isinstance(hardware, StandInCards)
-    return hardware.machine
 
 
 async def figures(namespace: Namespace, name: str) -> Mapping[str, float]:
