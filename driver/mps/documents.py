@@ -14,7 +14,6 @@ process left which is gone is never taken for an answer. A document is replaced 
 as good as none: no daemon survives a boot.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import msgspec
 
 from kerf_dra.api.errors import TransientError
 from kerf_dra.driver.runtime.boot import read_boot_id
+from kerf_dra.driver.runtime.documents.output_file import replace_durably, sync_folder
 
 LOCK: Final = "lock"
 """The file, in the folder of all devices, that a running ``kerf mps-daemons`` holds locked."""
@@ -157,21 +157,8 @@ def write_document(path: Path, document: msgspec.Struct) -> None:
 
     Raises UnwritableDocumentError; the earlier document then remains.
     """
-    temporary = _temporary_of(path)
     with _changes(path, "written"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(document))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+        replace_durably(path, msgspec.json.encode(document), _temporary_of(path), mode=_MODE)
 
 
 def remove_document(path: Path) -> None:
@@ -199,11 +186,3 @@ def _changes(path: Path, verb: str) -> Iterator[None]:
 
 def _temporary_of(path: Path) -> Path:
     return path.with_name(f".{path.name}")
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

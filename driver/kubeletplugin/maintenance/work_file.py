@@ -4,7 +4,6 @@ It is replaced as a whole and synced before each step, so there is the record of
 read is never taken for "nothing was begun": nothing is done with any card until it is restored or removed.
 """
 
-import os
 import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from kerf_dra.api.errors import TransientError
 from kerf_dra.api.kerf.card_maintenance import FollowingAct
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.runtime.documents.input_file import read_regular_file
+from kerf_dra.driver.runtime.documents.output_file import replace_durably
 
 FILE_NAME: Final = "maintenances.json"
 _MAX_BYTES: Final = 2**20
@@ -108,30 +108,14 @@ class WorkFile:
     def _write(self, records: dict[tuple[str, int], WorkRecord]) -> None:
         if self.problem:
             raise WorkFileError(self.problem)
-        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        content = msgspec.json.encode(_Document(records=tuple(records.values())))
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.unlink(missing_ok=True)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(_Document(records=tuple(records.values()))))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-            _sync_folder(self._path.parent)
+            replace_durably(self._path, content, self._path.with_name(f".{self._path.name}.tmp"), mode=_PRIVATE)
         except OSError as error:
             raise WorkFileError(
                 f"{self._path} cannot be written: {error}; free space on its disk or make it writable"
             ) from error
         self._records = records
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class WorkJournal:
