@@ -102,6 +102,18 @@ anyio.run(main)
 
 
 async def measure() -> list[Row]:
+    async with cluster() as (root, client):
+        await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=LOOKING, labels=ADMIN_ACCESS)))
+        return [
+            *await _starting(root),
+            *await _preparing(root, client),
+            *await _with_nvidia_cards(root, client),
+        ]
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[Path, Client]]:
+    """An embedded cluster with a node, a folder for its plugins, and its client."""
     with TemporaryDirectory(prefix="kb", dir="/tmp") as folder:
         root = Path(folder)
         with api_server(root / "kubeconfig"):
@@ -109,12 +121,7 @@ async def measure() -> list[Row]:
             async with Client(await load_access(root / "kubeconfig"), user_agent="bench/1") as client:
                 await client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="bench")
                 await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
-                await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=LOOKING, labels=ADMIN_ACCESS)))
-                return [
-                    *await _starting(root),
-                    *await _preparing(root, client),
-                    *await _with_nvidia_cards(root, client),
-                ]
+                yield root, client
 
 
 async def _starting(root: Path) -> list[Row]:

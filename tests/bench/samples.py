@@ -9,19 +9,15 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import anyio
 import yaml
 
-from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
-from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.kube.http.client import Client
-from kerf_dra.driver.kube.http.config import load_access
 from tests.bench.kubelet_calls import cpu_ms, in_flight, prepare
 from tests.bench.measurement import Row, say
-from tests.bench.plugin import CLASSES, NVIDIA_CARDS, SLOTS, allocated_claim, api_server, appears, started
+from tests.bench.plugin import NVIDIA_CARDS, SLOTS, allocated_claim, cluster, started
 
 SECONDS: Final = 20
 """Of each run, each of which is one measurement."""
@@ -31,15 +27,9 @@ _VARIABLE: Final = "KERF_KUBELET_PLUGIN_SAMPLE_INTERVAL"
 
 
 async def measure() -> list[Row]:
-    with TemporaryDirectory(prefix="kb", dir="/tmp") as folder:
-        root = Path(folder)
-        with api_server(root / "kubeconfig"):
-            await appears(root / "kubeconfig")
-            async with Client(await load_access(root / "kubeconfig"), user_agent="bench/1") as client:
-                await client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="bench")
-                await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
-                without = await _run(root / "without", client, 0.0)
-                each_second = await _run(root / "with", client, 1.0)
+    async with cluster() as (root, client):
+        without = await _run(root / "without", client, 0.0)
+        each_second = await _run(root / "with", client, 1.0)
     sample = max(0.0, median(each_second) - median(without))
     return [
         Row(
