@@ -93,7 +93,7 @@ class NotedReading(NamedTuple):
 
 
 def begin_account(reading: EnergyReading) -> CardAccount:
-    """Return the account of a card that was never read before: what it has used until now is nobody's."""
+    """Return the account of a card that was never read before: what it has used until now counts for no claim."""
     return CardAccount(counter_mj=reading.counter_mj, boot_id=reading.boot_id, at=reading.at)
 
 

@@ -135,7 +135,7 @@ def _measure(before: Mapping[int, _Client], now: Mapping[int, _Client], elapsed_
         old = before.get(number)
         for engine, used in client.engines.items():
             worked = used - (0 if old is None else old.engines.get(engine, 0))
-            if engine in client.elapsed:  # of a new client nobody knows how many cycles there were in its time
+            if engine in client.elapsed:  # how many cycles a new client's time has is not known
                 passed = 0.0 if old is None else float(client.elapsed[engine] - old.elapsed.get(engine, 0))
             else:
                 passed = elapsed_s * _NS
