@@ -43,6 +43,7 @@ from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTra
 from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import OrphanedDevices
 from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.concurrency import UnansweredCalls
 from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE
@@ -289,7 +290,7 @@ async def plugin_core(
     card_executor = CardExecutor(backends, call_timeout_s=60, discovery_timeout_s=60)
     store = WatchedStore(root / "cdi", effects, filesystem)
     (root / "proc").mkdir(exist_ok=True)
-    clock, seen, uses = [0.0], SeenClaims(), PodUses()
+    clock, seen, uses, unanswered = [0.0], SeenClaims(), PodUses(), UnansweredCalls()
     with open_checkpoint(root, boot_id=boot_id, fdatasync=fdatasync) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
         state = ObservedState(opened.records, devices=devices)
@@ -307,6 +308,7 @@ async def plugin_core(
                 removal_s=0,
                 seen=seen,
                 is_sampling=True,
+                unanswered=unanswered,
             )
             executor = StepExecutor(
                 driver=DRIVER,
@@ -333,6 +335,7 @@ async def plugin_core(
                 status_writer=status_writer,
                 seen=seen,
                 claim_metrics=ClaimMetrics(driver=DRIVER, node=NODE, state=state, now=lambda: 1000.0),
+                unanswered=unanswered,
             )
             garbage_collector = ClaimGarbageCollector(
                 settings=SETTINGS,

@@ -74,13 +74,13 @@ class ClaimPreparer:
         status_writer: DeviceStatusWriter,
         seen: SeenClaims,
         claim_metrics: ClaimMetrics,
+        unanswered: UnansweredCalls,
         refused: RefusedClaims | None = None,
-        unanswered: UnansweredCalls | None = None,
     ) -> None:
         """``refused``, ``status_writer`` and ``claim_metrics`` are given what prepares come to, ``seen`` what answers
         show of claims. ``unanswered`` counts the kubelet's calls.
         """
-        self._unanswered = unanswered or UnansweredCalls()
+        self._unanswered = unanswered
         self._state = state
         self._hardware = hardware
         self._claim_metrics = claim_metrics

@@ -72,7 +72,7 @@ class DeviceStatusWriter:
         removal_s: float,
         seen: SeenClaims,
         is_sampling: bool,
-        unanswered: UnansweredCalls | None = None,
+        unanswered: UnansweredCalls,
         retries: Backoff = _RETRIES,
     ) -> None:
         """``seen`` is given what the answers show of claims. ``is_sampling``: whether devices are sampled, of which the
@@ -90,7 +90,7 @@ class DeviceStatusWriter:
         self._now = now
         self._removal_s = removal_s
         self._seen = seen
-        self._unanswered = unanswered or UnansweredCalls()
+        self._unanswered = unanswered
         self._is_sampling = is_sampling
         self._read: dict[str, ResourceClaim] = {}
         """Claims whose turn is to come, as they were read for their prepare, by UID."""
