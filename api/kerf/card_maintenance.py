@@ -7,6 +7,7 @@ object ends the maintenance (``kerf undrain``). Cluster-scoped; docs/one-card.md
 """
 
 import hashlib
+import re
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -44,10 +45,13 @@ MaintenanceReason: TypeAlias = Annotated[
 ]
 EvictionLimit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2_592_000)]
 """Seconds; at most 30 days."""
+_HOOK_NAME: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+"""A DNS label: no path can be written with it."""
+
 HookName: TypeAlias = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",  # a DNS label: no path can be written with it
+        pattern=_HOOK_NAME,
         max_length=_MAX_LABEL,
         title="name of a program in the node's folder of hooks",
     ),
@@ -168,6 +172,15 @@ CARD_MAINTENANCES: Final[Kind[CardMaintenanceObject]] = identity_kind(
     namespaced=False,
     kind="CardMaintenance",
 )
+
+
+def is_hook_name(name: str) -> bool:
+    """Whether a CardMaintenance may name a hook so.
+
+    >>> is_hook_name("swap-fan"), is_hook_name("../sh")
+    (True, False)
+    """
+    return re.fullmatch(_HOOK_NAME, name) is not None
 
 
 def maintenance_name(node: str, card: str) -> str:

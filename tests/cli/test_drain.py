@@ -242,6 +242,17 @@ async def test_what_else_is_to_be_done_is_bad_input(
     assert f"{then!r} is none of none, reset, mig-on, mig-off, hook=NAME" in err
 
 
+@pytest.mark.parametrize("name", ["", "../../bin/sh", "Swap", "a" * 64])
+async def test_no_path_is_given_to_a_node_as_a_hook(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        await publish(place, build_state())
+        code, _, err = await place.run("drain", "node-1/gpu-0", f"--then=hook={name}")
+        assert not await place.list_maintenances()
+    assert (code, f"{name!r} is no name of a hook" in " ".join(err.split())) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("phases", "code", "said"),
     [

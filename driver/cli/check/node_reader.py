@@ -14,6 +14,7 @@ from typing import Any, Final
 import anyio.to_thread
 
 from kerf_dra.api.core.v1 import NODE_SETUPS
+from kerf_dra.api.kerf.card_maintenance import is_hook_name
 from kerf_dra.driver.cli.check.cluster_reader import connect, list_slices, read_or_unread, review_self
 from kerf_dra.driver.cli.node.devices import DiscoveryFailedError, FamilyDevices, find_devices
 from kerf_dra.driver.cli.output import describe_error
@@ -35,7 +36,7 @@ from kerf_dra.driver.kube.http.config import in_cluster, load_access
 from kerf_dra.driver.kubeletplugin.backends.base import UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families
 from kerf_dra.driver.kubeletplugin.grpc.server import SocketError, check_path
-from kerf_dra.driver.kubeletplugin.maintenance.hooks import HookFolder, HookUnavailableError, is_hook_name
+from kerf_dra.driver.kubeletplugin.maintenance.hooks import HookFolder, HookUnavailableError
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.runtime.boot import BootUnknownError, read_boot_id

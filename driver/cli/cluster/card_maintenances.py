@@ -21,6 +21,7 @@ from kerf_dra.api.kerf.card_maintenance import (
     CARD_MAINTENANCES,
     CardMaintenanceObject,
     MaintenancePhase,
+    is_hook_name,
     is_named_card,
     maintenance_name,
 )
@@ -84,6 +85,8 @@ class FollowingActParameter(click.ParamType[JsonObject]):
         then = _ACTS.get(act)
         if then is None or bool(equals) != (then == "Hook"):
             self.fail(f"{value!r} is none of {', '.join(ACTS)}", param, ctx)
+        if equals and not is_hook_name(hook):
+            self.fail(f"{hook!r} is no name of a hook: lower-case letters, digits and dashes", param, ctx)
         return {"then": then, "hook": hook} if equals else {"then": then}
 
 

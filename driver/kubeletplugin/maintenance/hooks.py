@@ -6,7 +6,6 @@ involved. At its end, or at its time limit, all processes of its process group a
 """
 
 import os
-import re
 import selectors
 import signal
 import stat
@@ -19,12 +18,11 @@ from pathlib import Path
 from typing import IO, Final
 
 from kerf_dra.api.errors import TransientError
+from kerf_dra.api.kerf.card_maintenance import is_hook_name
 from kerf_dra.api.model.printable_text import to_one_line
 
 HOOK_LIMIT_S: Final = 1800.0
 """The longest time of a hook: half an hour, more than the firmware of a card takes to be written."""
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""As ``HookName`` of the API: whatever has been stored, no path is made of anything else."""
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _CHUNK: Final = 2**16
 """Bytes of one read: what a pipe of Linux holds."""
@@ -137,11 +135,6 @@ class HookFolder:
         if found.st_uid != self.owner or found.st_mode & _WRITABLE_BY_OTHERS:
             raise HookUnavailableError(f"others than root may write {what} {path}: chown root, chmod go-w")
         return found
-
-
-def is_hook_name(name: str) -> bool:
-    """Whether a CardMaintenance may name a hook so."""
-    return _NAME.fullmatch(name) is not None
 
 
 def _follow(pid: int, output: IO[bytes], end: float) -> tuple[bool, bytes]:
