@@ -67,6 +67,8 @@ class UsageSampler:
         self._tracker = UsageTracker(IdleRules(settings.idle_after_s, settings.sample_interval_s or 0.0), boot_id)
         self._files = LimitedCalls(1, start=card_executor.start)
         self._problems = ProblemLog(_log)
+        self._written: UsageDocument | None = None
+        """What the file has; None: it is not known."""
 
     async def restore(self) -> None:
         """Read what an earlier process has left, before any status of a claim is written."""
@@ -128,6 +130,8 @@ class UsageSampler:
             self._tracker.note_sample(card, devices, sample, self._now(), has_others=has_others)
 
     async def _write(self, document: UsageDocument) -> None:
+        if document == self._written:  # as where no card counts energy and no claim has a device
+            return
         try:
             await self._files.run(write_usage, self._path, document)
         except OSError as error:
@@ -135,6 +139,7 @@ class UsageSampler:
                 _FILE, f"{self._path} cannot be written, so a restart sets the energy of claims back: {error}"
             )
         else:
+            self._written = document
             self._problems.clear(_FILE)
 
     def _publish(self, usage: NodeUsage) -> None:

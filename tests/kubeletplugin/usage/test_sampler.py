@@ -1,5 +1,6 @@
 """All cards are sampled at an interval; metrics and statuses follow, also over restarts and where a card fails."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -366,6 +367,19 @@ async def test_a_file_that_cannot_be_written_is_logged_once_and_keeps_nothing_fr
         await anyio.sleep(INTERVAL_S * 3)
         assert node.of("first").energy_mj == 700
     assert len([one for one in caplog.records if "cannot be written" in one.message]) == 1
+
+
+@pytest.mark.parametrize("counts", [True, False])
+async def test_the_file_is_written_when_there_is_something_new_to_go_on_from(counts: bool, tmp_path: Path) -> None:
+    """A node whose cards cannot be sampled wrote the same file every 15 seconds for ever."""
+    node = Node(tmp_path, backend=None if counts else FakeBackend((gpu(0), gpu(1))))
+    async with node.sampling():
+        before = node.file.stat().st_ino, node.file.read_bytes()
+        kept = os.open(node.file, os.O_RDONLY)  # so that no new file gets the same number
+        await anyio.sleep(INTERVAL_S * 3)
+        after = node.file.stat().st_ino, node.file.read_bytes()
+        os.close(kept)
+    assert (after != before) is counts
 
 
 async def test_a_card_that_is_not_there_any_more_shows_nothing(tmp_path: Path) -> None:
