@@ -55,7 +55,7 @@ from kerf_dra.driver.kubeletplugin.backends.registry import (
 )
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.kubeletplugin.checkpoint_copy import has_checkpoint, open_copy
-from kerf_dra.driver.kubeletplugin.maintenance.work_file import FILE_NAME, WorkFile
+from kerf_dra.driver.kubeletplugin.maintenance.work_file import FILE_NAME, WorkFileError, WorkRecord, read_records
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.pool_compiler import compile_pool
@@ -233,9 +233,11 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
         made = _read_made(state)
     except (CheckpointError, OSError) as error:
         problems.append(describe_error(error))
-    acts = WorkFile(state / FILE_NAME)
-    if acts.problem:
-        problems.append(acts.problem)
+    acts: Sequence[WorkRecord] = ()
+    try:
+        acts = read_records(state / FILE_NAME)
+    except WorkFileError as error:
+        problems.append(describe_error(error))
     name = pool_name(node_name, choice.family.name)
     words = choice.family.vocabulary
     pool = compile_pool(name, node_name, cards, vocabulary=words, layout=SliceLayout.SPLIT).pool if cards else None
@@ -251,7 +253,7 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
         unlisted=tuple(unlisted),
         kept_out=tuple(_describe_kept_out(card, reason, made or ()) for card, reason in kept_out),
         unknown=tuple(unknown),
-        maintenances={record.card_uuid: str(record) for record in acts.records.values()},
+        maintenances={record.card_uuid: str(record) for record in acts},
     )
 
 

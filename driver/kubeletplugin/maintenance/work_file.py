@@ -6,6 +6,7 @@ read is never taken for "nothing was begun": nothing is done with any card until
 
 import threading
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -67,26 +68,36 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     records: tuple[WorkRecord, ...] = ()
 
 
+def read_records(path: Path) -> tuple[WorkRecord, ...]:
+    """Return the records of a file, which a plugin may be writing. Raises WorkFileError when it cannot be read."""
+    try:
+        return msgspec.json.decode(read_regular_file(path, max_bytes=_MAX_BYTES), type=_Document).records
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.MsgspecError) as error:
+        raise WorkFileError(
+            f"{path} cannot be read, so it is not known what was begun with cards: {error}; restore it, or look at "
+            "the cards in maintenance, remove it and start the plugin again"
+        ) from error
+
+
 class WorkFile:
-    """The file of one family's plugin. Reads come from memory; writes block, in any thread."""
+    """The file of one family's plugin, its one writer. Reads come from memory; writes block, in any thread."""
 
     def __init__(self, path: Path) -> None:
+        """Read the file. What a killed writer has left is removed."""
         self._path = path
+        self._temporary = path.with_name(f".{path.name}.tmp")
         self._lock = threading.Lock()
         self._records: dict[tuple[str, int], WorkRecord] = {}
         self.problem = ""
         """Why the file could not be read; empty: it could."""
+        with suppress(OSError):  # what is there then is no file, and a write says so
+            self._temporary.unlink()
         try:
-            read = msgspec.json.decode(read_regular_file(path, max_bytes=_MAX_BYTES), type=_Document)
-        except FileNotFoundError:
-            return
-        except (OSError, msgspec.MsgspecError) as error:
-            self.problem = (
-                f"{path} cannot be read, so it is not known what was begun with cards: {error}; restore it, or look at "
-                "the cards in maintenance, remove it and start the plugin again"
-            )
-            return
-        self._records = {record.key: record for record in read.records}
+            self._records = {record.key: record for record in read_records(path)}
+        except WorkFileError as error:
+            self.problem = str(error)
 
     @property
     def records(self) -> Mapping[tuple[str, int], WorkRecord]:
@@ -110,7 +121,7 @@ class WorkFile:
             raise WorkFileError(self.problem)
         content = msgspec.json.encode(_Document(records=tuple(records.values())))
         try:
-            replace_durably(self._path, content, self._path.with_name(f".{self._path.name}.tmp"), mode=_PRIVATE)
+            replace_durably(self._path, content, self._temporary, mode=_PRIVATE)
         except OSError as error:
             raise WorkFileError(
                 f"{self._path} cannot be written: {error}; free space on its disk or make it writable"

@@ -13,10 +13,13 @@ import msgspec
 from kerf_dra.driver.kubeletplugin.usage.energy_account import CardAccount
 from kerf_dra.driver.kubeletplugin.usage.idleness import IdleState
 from kerf_dra.driver.runtime.documents.input_file import read_regular_file
+from kerf_dra.driver.runtime.documents.output_file import replace_whole
 
 FILE_NAME: Final = "usage.json"
 _MAX_BYTES: Final = 4 * 2**20
 """Far above what a node needs: some 300 bytes for each device of a claim, of which sixteen cards have a few hundred."""
+_MODE: Final = 0o644
+"""The file has no secrets: metrics show what is in it."""
 
 
 class UsageDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,10 +35,11 @@ class UsageDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_usage(path: Path) -> UsageDocument:
-    """Return the content of the file; of one that is not there an empty one.
+    """Return the content of the file; of one that is not there an empty one. What a killed writer has left is removed.
 
     Raises OSError where it cannot be read or is too large, and ValueError where its content is another one.
     """
+    _temporary_of(path).unlink(missing_ok=True)
     try:
         content = read_regular_file(path, max_bytes=_MAX_BYTES)
     except FileNotFoundError:
@@ -45,8 +49,8 @@ def read_usage(path: Path) -> UsageDocument:
 
 def write_usage(path: Path, document: UsageDocument) -> None:
     """Replace the file. Raises OSError: then the one before is there still."""
-    temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)  # what an interrupted write has left, or a link
-    with temporary.open("xb") as file:
-        file.write(msgspec.json.encode(document))
-    temporary.replace(path)
+    replace_whole(path, msgspec.json.encode(document), _temporary_of(path), mode=_MODE)
+
+
+def _temporary_of(path: Path) -> Path:
+    return path.with_suffix(".new")

@@ -3,8 +3,10 @@
 import json
 import re
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME
@@ -15,6 +17,8 @@ from tests.kubeletplugin.fault_points.node import METADATA, SHARING, Node, Place
 _UNSHARED = (COMPUTE_MODE, 0)
 """Compute mode and time slice of a card before and after it is shared."""
 _WHOLE = re.compile(r"(?P<card>gpu-\d+)(-shared)?")
+_LONGEST_WRITE_S = 0.3
+"""How long a write of a small file may take on a busy machine."""
 _DEVICE = re.compile(r"gpu-(?P<card>\d+)-(?P<profile>\dg-\d+gb)-at-(?P<start>\d+)")
 
 
@@ -104,8 +108,16 @@ def _judge_files(node: Node, claims: Mapping[str, ResourceClaim], found: Mapping
     described = {path.name for path in metadata.iterdir()} if metadata.is_dir() else set()
     if described != {uid for uid, held in claims.items() if _is_described(held)}:
         yield f"device metadata is there of {described}"
-    strays = [path for folder in node.folders for path in folder.rglob("*") if path.suffix in (".new", ".tmp")]
-    yield from (f"stray: {path.name}" for path in strays)
+    yield from (f"stray: {path.name}" for path in _list_strays(node))
+
+
+def _list_strays(node: Node) -> list[Path]:
+    """The files that interrupted writes have left, not those that another thread of this process is about to rename."""
+    end = time.monotonic() + _LONGEST_WRITE_S
+    while True:
+        strays = [path for folder in node.folders for path in folder.rglob("*") if path.suffix in (".new", ".tmp")]
+        if not strays or time.monotonic() > end:
+            return strays
 
 
 def _is_described(held: ResourceClaim) -> bool:

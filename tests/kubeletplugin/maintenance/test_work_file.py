@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from kerf_dra.driver.kubeletplugin.maintenance.work_file import WorkFile, WorkFileError, WorkJournal, WorkRecord
+from kerf_dra.driver.kubeletplugin.maintenance.work_file import (
+    WorkFile,
+    WorkFileError,
+    WorkJournal,
+    WorkRecord,
+    read_records,
+)
 
 FIRST, SECOND = ("uid-1", 1), ("uid-2", 7)
 
@@ -50,8 +56,16 @@ def test_a_file_that_cannot_be_read_is_left_as_it_is(tmp_path: Path, content: by
 def test_a_write_that_a_killed_process_has_left_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / ".file.tmp").write_text("half")
     file = WorkFile(tmp_path / "file")
+    assert [*tmp_path.iterdir()] == []
     file.put(record())
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_who_only_reads_the_records_leaves_the_write_of_a_running_plugin_alone(tmp_path: Path) -> None:
+    WorkFile(tmp_path / "file").put(record())
+    (tmp_path / ".file.tmp").write_text("half")
+    assert read_records(tmp_path / "file") == (record(),)
+    assert (tmp_path / ".file.tmp").read_text() == "half"
 
 
 def test_a_write_that_fails_leaves_the_earlier_record(tmp_path: Path) -> None:

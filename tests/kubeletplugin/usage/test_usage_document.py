@@ -34,6 +34,7 @@ def test_an_interrupted_write_leaves_the_document_of_before(path: Path) -> None:
     write_usage(path, DOCUMENT)
     path.with_suffix(".new").write_bytes(b'{"version": "v1", "bo')
     assert read_usage(path) == DOCUMENT
+    assert [one.name for one in path.parent.iterdir()] == [FILE_NAME]  # later nothing may change, and be written
     write_usage(path, UsageDocument(boot_id="later"))
     assert read_usage(path) == UsageDocument(boot_id="later")
     assert [one.name for one in path.parent.iterdir()] == [FILE_NAME]
