@@ -1,5 +1,6 @@
 """Published devices, counters and pools, and device taints (``resource.k8s.io/v1`` ResourceSlice, DeviceTaintRule)."""
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -155,6 +156,18 @@ class ResourceSlice(Object):
     """A part of a driver's published devices (cluster-scoped)."""
 
     spec: ResourceSliceSpec
+
+
+def select_current_slices(slices: Sequence[ResourceSlice]) -> Sequence[ResourceSlice]:
+    """Return the slices of a pool's newest generation if they are complete, else all, the newest last.
+
+    ``slices`` are those of one pool, at least one. While its driver replaces one after the other, a device that no
+    change concerns is in one of an earlier generation.
+    """
+    by_age = sorted(slices, key=lambda each: each.spec.pool.generation)
+    pool = by_age[-1].spec.pool
+    newest = [each for each in by_age if each.spec.pool.generation == pool.generation]
+    return newest if len(newest) >= pool.resource_slice_count else by_age
 
 
 class SliceContent(Value):

@@ -22,7 +22,7 @@ from kerf_dra.api.model.device_attributes import (
     CAPACITY_MEMORY,
     CAPACITY_SLOTS,
 )
-from kerf_dra.api.model.devices import Device, ResourceSlice
+from kerf_dra.api.model.devices import Device, ResourceSlice, select_current_slices
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.demo.report import (
@@ -65,10 +65,10 @@ class CardState:
 
 
 def list_published_devices(slices: Iterable[ResourceSlice]) -> dict[DeviceId, Device]:
-    """List every published device by its identity, from the newest generation of each pool."""
+    """List every published device by its identity."""
     return {
         DeviceId(slice_.spec.driver, slice_.spec.pool.name, device.name): device
-        for slice_ in _newest(slices)
+        for slice_ in _list_current(slices)
         for device in slice_.spec.devices
     }
 
@@ -83,12 +83,12 @@ def build_node_reports(slices: Iterable[ResourceSlice]) -> tuple[NodeReport, ...
 
 def build_card_states(slices: Iterable[ResourceSlice], pods: Iterable[PodReport]) -> tuple[CardState, ...]:
     """Return the cards that are published, in order of their names, each with the devices of it that ``pods`` hold."""
-    newest = [*_newest(slices)]
+    current = _list_current(slices)
     held = {(device.pool, device.device) for pod in pods for device in pod.devices}
     units: dict[tuple[str, str, str], dict[str, dict[str, str]]] = {}
     totals: dict[tuple[str, str, str], dict[str, Quantity]] = {}
     models: dict[tuple[str, str, str], str] = {}
-    for slice_ in newest:
+    for slice_ in current:
         for set_ in slice_.spec.shared_counters:
             key = slice_.spec.node_name or "", slice_.spec.pool.name, set_.name
             matches = [(name, match) for name in set_.counters if (match := _UNIT.fullmatch(name))]
@@ -97,7 +97,7 @@ def build_card_states(slices: Iterable[ResourceSlice], pods: Iterable[PodReport]
                 layouts.setdefault(name.rpartition("-")[0], {})[name] = ""
             units[key] = layouts
             totals[key] = {name: counter.value for name, counter in set_.counters.items()}
-    for slice_ in newest:
+    for slice_ in current:
         for device in slice_.spec.devices:
             for consumption in device.consumes_counters:
                 key = slice_.spec.node_name or "", slice_.spec.pool.name, consumption.counter_set
@@ -168,6 +168,11 @@ def describe_part(device: DeviceReport) -> str:
     memory = f", {device.memory_bytes / _GIB:.1f} GiB" if device.memory_bytes else ""
     part = device.profile or "the whole card"
     return f"a share of {part}{memory}" if device.is_share else f"{part}{memory}"
+
+
+def describe_holdings(pod: PodReport) -> str:
+    """Name the devices of a pod with the UIDs of its claims; "nothing": it has none."""
+    return ", ".join(f"{device} of {pool} (claim {uid})" for uid, _, pool, device in pod.holdings) or "nothing"
 
 
 def build_claim_report(claim: ResourceClaim, cdi_ids: Iterable[str], devices: PublishedDevices) -> ClaimReport:
@@ -272,16 +277,12 @@ def _node(name: str, devices: PublishedDevices) -> NodeReport:
     return NodeReport(name=name, cards=tuple(ordered), devices=len(devices))
 
 
-def _newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Return the slices of the newest generation of each pool."""
-    newest: dict[tuple[str, str], int] = {}
-    slices = tuple(slices)
+def _list_current(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Return the slices of each pool that count now, the newest last."""
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for slice_ in slices:
-        key = (slice_.spec.driver, slice_.spec.pool.name)
-        newest[key] = max(newest.get(key, 0), slice_.spec.pool.generation)
-    return [
-        slice_ for slice_ in slices if slice_.spec.pool.generation == newest[slice_.spec.driver, slice_.spec.pool.name]
-    ]
+        pools.setdefault((slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
+    return [slice_ for of_pool in pools.values() for slice_ in select_current_slices(of_pool)]
 
 
 def _natural(key: tuple[str, str, str]) -> tuple[object, ...]:

@@ -66,6 +66,13 @@ class PodReport:
     def devices(self) -> tuple[DeviceReport, ...]:
         return tuple(device for claim in self.claims for device in claim.devices)
 
+    @property
+    def holdings(self) -> tuple[tuple[str, str, str, str], ...]:
+        """Claim UID, driver, pool and device of each device: what stays while a driver publishes something else."""
+        return tuple(
+            (claim.uid, each.driver, each.pool, each.device) for claim in self.claims for each in claim.devices
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardReport:

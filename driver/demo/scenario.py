@@ -28,7 +28,7 @@ from kerf_dra.driver.demo.cluster_picture import (
 from kerf_dra.driver.demo.display import Display
 from kerf_dra.driver.demo.environment import WaitTimeoutError
 from kerf_dra.driver.demo.manifests import Manifest, named_classes
-from kerf_dra.driver.demo.observation import device_key
+from kerf_dra.driver.demo.observation import describe_holdings, device_key
 from kerf_dra.driver.demo.pod_runner import (
     KEPT,
     PodRunner,
@@ -307,8 +307,9 @@ class Scenario(PodRunner):
             await self.environment.start_program(plugin.name, plugin.arguments)
             came = await self._run_generated(objects) if objects else []
             [kept] = self.pods_now([pod.ref for pod in running])
-            if kept.claims != running[0].claims:
-                raise ScenarioError(f"pod {kept.ref} had {running[0].claims}, and has {kept.claims} after the restart")
+            if kept.holdings != running[0].holdings:
+                had, has = describe_holdings(running[0]), describe_holdings(kept)
+                raise ScenarioError(f"pod {kept.ref} had {had}, and has {has} after the restart")
             states["after"] = self.card(node, f"gpu-{_CARD}")
             self.display.say(
                 f"Kerf's plugin on {node} is killed (kill -9); pod {kept.name} keeps its part."
@@ -372,8 +373,11 @@ class Scenario(PodRunner):
         by_ref = {pod.ref: pod for pod in now}
         for pod in staying:
             kept = by_ref.get(pod.ref)
-            if kept is None or kept.claims != pod.claims:
-                raise ScenarioError(f"pod {pod.ref} of another card had {pod.claims}, and has {kept and kept.claims}")
+            if kept is None:
+                raise ScenarioError(f"pod {pod.ref} of another card has ended")
+            if kept.holdings != pod.holdings:
+                had, has = describe_holdings(pod), describe_holdings(kept)
+                raise ScenarioError(f"pod {pod.ref} of another card had {had}, and has {has}")
 
     def _card_uuid(self, node: str, kind: str) -> str:
         cards = (card for report in self.report.nodes if report.name == node for card in report.cards)

@@ -14,7 +14,7 @@ from kerf_dra.api.model.device_attributes import (
     maintenance_taint_key,
     unhealthy_taint_key,
 )
-from kerf_dra.api.model.devices import Device, DeviceTaint, ResourceSlice
+from kerf_dra.api.model.devices import Device, DeviceTaint, ResourceSlice, select_current_slices
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.partitions.device_names import monitored_name, parse_device_name
 
@@ -70,18 +70,11 @@ def find_cards(slices: Iterable[ResourceSlice], node: str) -> list[DrainableCard
         pools.setdefault((slice_.spec.driver, slice_.spec.pool.name), []).append(slice_)
     members: dict[tuple[str, str, str], list[Device]] = {}
     for (driver, pool), of_pool in pools.items():
-        for device in chain.from_iterable(each.spec.devices for each in _select_current(of_pool)):
+        for device in chain.from_iterable(each.spec.devices for each in select_current_slices(of_pool)):
             parts = parse_device_name(device.name)
             if parts is not None and all(_text(device, driver, name) for name in (ATTRIBUTE_CUT, ATTRIBUTE_UUID)):
                 members.setdefault((driver, pool, parts.card), []).append(device)
     return [_build(*key, node, devices) for key, devices in sorted(members.items(), key=lambda item: item[0])]
-
-
-def _select_current(slices: Sequence[ResourceSlice]) -> Sequence[ResourceSlice]:
-    """Return the slices of a pool's newest generation if they are complete, else all."""
-    generation = max(each.spec.pool.generation for each in slices)
-    newest = [each for each in slices if each.spec.pool.generation == generation]
-    return newest if len(newest) >= newest[0].spec.pool.resource_slice_count else slices
 
 
 def find_card(cards: Iterable[DrainableCard], card: str) -> DrainableCard | None:

@@ -1,5 +1,7 @@
 """What the demo draws of cards that are published."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from kerf_dra.api.kerf.discovery_objects import DiscoveredDeviceObject
@@ -19,23 +21,25 @@ from kerf_dra.driver.demo.observation import (
     build_claim_report,
     build_discovered_devices,
     describe_part,
+    list_published_devices,
 )
 from kerf_dra.driver.demo.report import ClaimReport, DeviceReport, DiscoveredDeviceReport, PodReport
 from kerf_dra.driver.partitions.pool_compiler import SliceLayout, compile_pool
 from tests.partitions.cards import fpga, vocabulary_of
 from tests.partitions.layouts import divided
 
+CARD = fpga(divided(4, 2))
+"""A card of quarters or halves."""
 
-def draw(*held: str) -> CardState:
-    """The card of quarters or halves, of which one pod holds these devices."""
-    card = fpga(divided(4, 2))
-    pool = compile_pool("n/fpga", "n", [card], vocabulary=vocabulary_of(card), layout=SliceLayout.SPLIT).pool
-    slices = [
+
+def publish(generation: int = 1) -> list[ResourceSlice]:
+    pool = compile_pool("n/fpga", "n", [CARD], vocabulary=vocabulary_of(CARD), layout=SliceLayout.SPLIT).pool
+    return [
         ResourceSlice(
             metadata=ObjectMeta(name=f"{number}"),
             spec=ResourceSliceSpec(
                 driver="fpga.kerf.dev",
-                pool=ResourcePool(name="n/fpga", generation=1, resource_slice_count=len(pool.slices)),
+                pool=ResourcePool(name="n/fpga", generation=generation, resource_slice_count=len(pool.slices)),
                 node_name="n",
                 devices=content.devices,
                 shared_counters=content.shared_counters,
@@ -43,6 +47,10 @@ def draw(*held: str) -> CardState:
         )
         for number, content in enumerate(pool.slices)
     ]
+
+
+def draw(*held: str, slices: Sequence[ResourceSlice] = ()) -> CardState:
+    """The card, of which one pod holds these devices."""
     devices = tuple(
         DeviceReport(
             request="r",
@@ -51,7 +59,7 @@ def draw(*held: str) -> CardState:
             device=name,
             profile=None,
             memory_bytes=None,
-            card=card.uuid,
+            card=CARD.uuid,
         )
         for name in held
     )
@@ -62,7 +70,7 @@ def draw(*held: str) -> CardState:
         phase="Running",
         claims=(ClaimReport(name="c", uid="u", devices=devices, cdi_ids=()),),
     )
-    [state] = build_card_states(slices, [pod])
+    [state] = build_card_states(slices or publish(), [pod])
     return state
 
 
@@ -72,6 +80,20 @@ def test_a_card_is_drawn_with_the_layout_in_use_or_else_with_the_largest() -> No
     assert (draw("fpga-0-slot-2").unit, draw("fpga-0-slot-2").units) == ("slot", ("", "", quarter, ""))
     state = draw("fpga-0-slot-1-of-halves")
     assert (state.unit, state.units) == ("halves slot", ("", half))
+
+
+def test_while_slices_are_replaced_one_after_the_other_no_device_is_missing() -> None:
+    """On a busy machine ``kerf demo`` compared devices of a pod with what half of a pool said of them, and failed."""
+    old, new = publish(), publish(generation=2)
+    assert len(new) > 1
+    for written in range(len(new) + 1):
+        slices = [*new[:written], *old[written:]]
+        assert list_published_devices(slices) == list_published_devices(old)
+        assert draw("fpga-0-slot-2", slices=slices) == draw("fpga-0-slot-2")
+    gone = replace(
+        new[0], spec=replace(new[0].spec, pool=ResourcePool(name="n/fpga", generation=2, resource_slice_count=1))
+    )
+    assert list_published_devices([*old, gone]).keys() == {*list_published_devices([gone])}
 
 
 def discovered(name: str, *nodes: str) -> DiscoveredDeviceObject:
