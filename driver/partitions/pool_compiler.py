@@ -17,6 +17,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from msgspec.structs import replace as replace_fields
+
 from kerf_dra.api.model import device_attributes as v
 from kerf_dra.api.model.devices import (
     Attribute,
@@ -42,12 +44,29 @@ from kerf_dra.driver.partitions.device_names import card_name, device_name, moni
 from kerf_dra.driver.partitions.geometry import NOTHING, Card, Geometry, Partition, PartitionSpec
 from kerf_dra.driver.partitions.publish_order import PublishOrder, publish_order
 from kerf_dra.driver.partitions.shared_devices import build_shared_device
-from kerf_dra.driver.partitions.slice_limits import MAX_DEVICES, MAX_SETS, CompileError, SliceLayout, check_pool
+from kerf_dra.driver.partitions.slice_limits import (
+    MAX_DEVICES,
+    MAX_SETS,
+    CompileError,
+    SliceLayout,
+    check_device,
+    check_pool,
+)
 from kerf_dra.driver.partitions.unit_map import MOST_GRADED_UNITS, get_unit_map, quota_totals
 
 _NO_TAINTS: Final[Mapping[str, tuple[DeviceTaint, ...]]] = MappingProxyType({})
 _GEOMETRIES: Final = 256
 """The most geometries whose counters are kept: more than there are in any cluster, so that equal cards share them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardDevices:
+    """The exclusive devices of one card as they are whatever is in use: of rank 0, and without taints."""
+
+    card: Card
+    node: str
+    vocabulary: Vocabulary
+    devices: Mapping[Partition, Device]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +76,8 @@ class CompiledPool:
     pool: Pool
     partitions: Mapping[str, Partition]
     """The partition of each device, by device name."""
+    cards: Mapping[str, CardDevices]
+    """The devices of each card, by its UUID, from which the next compilation goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +109,7 @@ def compile_pool(
     taints: Mapping[str, tuple[DeviceTaint, ...]] = _NO_TAINTS,
     reserved: Collection[Partition] = (),
     has_ranks: bool = True,
+    previous: CompiledPool | None = None,
 ) -> CompiledPool:
     """Compile the pool ``name`` of the ``cards`` of ``node``, in slices of ``layout``.
 
@@ -96,20 +118,21 @@ def compile_pool(
     the devices of a card together: the order holds inside each card, and cards follow in the order of their first
     devices. ``shared`` (``order_shared_partitions``) become shared devices, after all others and in this order.
     ``taints`` are by device name. What ``reserved`` partitions consume is missing in the counters. Without
-    ``has_ranks`` all devices have the rank 0, which does not change with what is in use. A pool without cards has one
-    empty slice, which shows that it is empty.
+    ``has_ranks`` all devices have the rank 0, which does not change with what is in use. Of cards that are as they were
+    in ``previous`` the devices are taken from there. A pool without cards has one empty slice, which shows that it is
+    empty.
 
     Raises CompileError when a card cannot be described in ``vocabulary``, a limit of the API is broken, two devices
     have one name, ``order`` or ``shared`` is for other cards, a taint names no device, or there are shared devices with
     SliceLayout.COMBINED, whose slices hold all devices of a card.
     """
-    for card in cards:
-        check_vocabulary(card, vocabulary)
+    known = previous.cards if previous is not None else {}
+    of_cards = [_compile_card(card, node, vocabulary, known.get(card.uuid)) for card in cards]
     order = publish_order(cards, ()) if order is None else order
     compiled = {
-        partition: device
-        for card in cards
-        for partition, device in _devices(card, node, vocabulary, taints, order if has_ranks else None)
+        partition: _CardDevice(card=each.card, device=device)
+        for each in of_cards
+        for partition, device in _describe_use(each, taints, order if has_ranks else None)
     }
     unshared = [replace(partition, shared=False) for partition in shared]
     if len(order.partitions) != len(compiled) or not compiled.keys() >= {*order.partitions, *unshared}:
@@ -122,6 +145,8 @@ def compile_pool(
         replace(original, device=build_shared_device(original.device, original.card.geometry.shareable))
         for original in originals
     ]
+    for each in shared_devices:
+        check_device(each.device)
     published = zip((*exclusive_devices, *shared_devices), (*order.partitions, *shared), strict=True)
     partitions = {item.device.name: partition for item, partition in published}
     for tainted in taints:
@@ -134,7 +159,9 @@ def compile_pool(
         slices = _combined(exclusive_devices, sets)
     pool = Pool(name=name, slices=tuple(slices) or (SliceContent(),))
     check_pool(pool, layout)
-    return CompiledPool(pool=pool, partitions=MappingProxyType(partitions))
+    return CompiledPool(
+        pool=pool, partitions=MappingProxyType(partitions), cards={each.card.uuid: each for each in of_cards}
+    )
 
 
 def build_exclusive_device(card: Card, spec: PartitionSpec, node: str, vocabulary: Vocabulary) -> Device:
@@ -169,42 +196,52 @@ def _monitor_device(card: Card, node: str, vocabulary: Vocabulary, taint: Device
     )
 
 
-def _devices(
-    card: Card,
-    node: str,
-    vocabulary: Vocabulary,
-    taints: Mapping[str, tuple[DeviceTaint, ...]],
-    ranked: PublishOrder | None,
-) -> Iterator[tuple[Partition, _CardDevice]]:
-    """Yield the devices of a card. ``ranked`` has the losses that they say; None: they say none."""
+def _compile_card(card: Card, node: str, vocabulary: Vocabulary, previous: CardDevices | None) -> CardDevices:
+    """Return the devices of a card, ``previous`` if they are the same. Raises CompileError."""
+    if previous is not None and (previous.card, previous.node, previous.vocabulary) == (card, node, vocabulary):
+        return previous
+    check_vocabulary(card, vocabulary)
     common = card_attributes(card, node, vocabulary)
-    is_graded = v.ATTRIBUTE_LOSS_RANK in vocabulary.attributes
+    rank = {v.ATTRIBUTE_LOSS_RANK: Attribute.of(0)} if v.ATTRIBUTE_LOSS_RANK in vocabulary.attributes else {}
+    devices: dict[Partition, Device] = {}
     for spec, consumed in zip(card.geometry.specs, _counters(card.geometry).consumed, strict=True):
         partition = spec.of(card.uuid)
-        name = device_name(card, partition)
-        device = Device(
-            name=name,
-            attributes={
-                **common,
-                **partition_attributes(card, spec, vocabulary),
-                **(_grade(card, spec, partition, ranked) if is_graded else {}),
-            },
+        device = devices[partition] = Device(
+            name=device_name(card, partition),
+            attributes={**common, **partition_attributes(card, spec, vocabulary), **rank},
             capacity=capacities(spec, vocabulary),
             consumes_counters=(DeviceCounterConsumption(counter_set=card_name(card), counters=consumed),),
-            taints=taints.get(name, ()),
         )
-        yield partition, _CardDevice(card=card, device=device)
+        check_device(device)
+    return CardDevices(card=card, node=node, vocabulary=vocabulary, devices=devices)
 
 
-def _grade(card: Card, spec: PartitionSpec, partition: Partition, ranked: PublishOrder | None) -> dict[str, Attribute]:
-    """Return the rank of a partition's loss among those of its size; one that is not available has the last.
+def _describe_use(
+    compiled: CardDevices, taints: Mapping[str, tuple[DeviceTaint, ...]], ranked: PublishOrder | None
+) -> Iterator[tuple[Partition, Device]]:
+    """Yield the devices of a card with their taints and the ranks of what is in use.
 
-    Partitions of a card with more units than ``MOST_GRADED_UNITS`` are all of rank 0, so that none is preferred.
+    ``ranked`` has the losses that they say; None: they say none.
     """
-    if ranked is None or card.geometry.units > MOST_GRADED_UNITS:
-        return {v.ATTRIBUTE_LOSS_RANK: Attribute.of(0)}
+    card = compiled.card
+    is_graded = (
+        ranked is not None
+        and v.ATTRIBUTE_LOSS_RANK in compiled.vocabulary.attributes
+        and card.geometry.units <= MOST_GRADED_UNITS
+    )
+    for spec, (partition, device) in zip(card.geometry.specs, compiled.devices.items(), strict=True):
+        used = device
+        if ranked is not None and is_graded and (rank := _find_rank(card, spec, partition, ranked)):
+            used = replace_fields(used, attributes={**used.attributes, v.ATTRIBUTE_LOSS_RANK: Attribute.of(rank)})
+        if device.name in taints:
+            used = replace_fields(used, taints=taints[device.name])
+        yield partition, used
+
+
+def _find_rank(card: Card, spec: PartitionSpec, partition: Partition, ranked: PublishOrder) -> int:
+    """Return the rank of a partition's loss among those of its size; one that is not available has the last."""
     losses, loss = get_unit_map(card).list_losses(spec), ranked.losses.get(partition)
-    return {v.ATTRIBUTE_LOSS_RANK: Attribute.of(len(losses) - 1 if loss is None else losses.index(loss))}
+    return len(losses) - 1 if loss is None else losses.index(loss)
 
 
 def _counter_set(card: Card, reserved: Collection[Partition]) -> CounterSet:

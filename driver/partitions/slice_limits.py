@@ -62,7 +62,7 @@ class CompileError(PermanentError):
 
 
 def check_pool(pool: Pool, layout: SliceLayout) -> None:
-    """Check ``pool`` against the limits of the API server and the scheduler.
+    """Check ``pool``, each device of which has passed ``check_device``, against limits of API server and scheduler.
 
     Raises CompileError for the first violation.
     """
@@ -101,7 +101,7 @@ def _check_slice(content: SliceContent, layout: SliceLayout, sets: Collection[st
         if consumed > MAX_CONSUMED:
             raise CompileError(card=card, reason=f"{consumed} consumed counters in a slice, at most {MAX_CONSUMED}")
     for device in content.devices:
-        _check_device(device, layout, sets)
+        _check_use(device, layout, sets)
 
 
 def _check_sets(content: SliceContent, layout: SliceLayout) -> None:
@@ -129,31 +129,37 @@ def _check_set(counters: CounterSet) -> None:
             raise CompileError(card=counters.name, reason=f"{name!r} is no DNS label, as counter names must be")
 
 
-def _check_device(device: Device, layout: SliceLayout, sets: Collection[str]) -> None:
-    def fail(reason: str) -> CompileError:
-        return CompileError(card=_card(device), device=device.name, reason=reason)
-
+def check_device(device: Device) -> None:
+    """Check what one device says against the limits, wherever it is published. Raises CompileError."""
     if not is_dns_label(device.name):
-        raise fail("the name is no DNS label (lower-case letters, digits and -, at most 63 characters)")
+        raise _fail(device, "the name is no DNS label (lower-case letters, digits and -, at most 63 characters)")
     properties = len(device.attributes) + len(device.capacity)
     if properties > MAX_PROPERTIES:
-        raise fail(f"{properties} attributes and capacities together, at most {MAX_PROPERTIES}")
+        raise _fail(device, f"{properties} attributes and capacities together, at most {MAX_PROPERTIES}")
     for name in (*device.attributes, *device.capacity):
         if not is_qualified_name(name):
-            raise fail(f"{name!r} is no attribute name: an identifier of {MAX_NAME} characters, with a domain or not")
+            reason = f"{name!r} is no attribute name: an identifier of {MAX_NAME} characters, with a domain or not"
+            raise _fail(device, reason)
     for name, attribute in device.attributes.items():
         problem = _value_problem(attribute)
         if problem:
-            raise fail(f"attribute {name}: {problem}")
+            raise _fail(device, f"attribute {name}: {problem}")
     values = sum(len(one.value) if isinstance(one.value, tuple) else 1 for one in device.attributes.values())
     if values > MAX_VALUES:
-        raise fail(f"{values} values of attributes together, at most {MAX_VALUES}")
+        raise _fail(device, f"{values} values of attributes together, at most {MAX_VALUES}")
+
+
+def _check_use(device: Device, layout: SliceLayout, sets: Collection[str]) -> None:
     taints = MAX_TAINTS if layout is SliceLayout.SPLIT else MAX_TAINTS_COMBINED
     if len(device.taints) > taints:
-        raise fail(f"{len(device.taints)} taints, at most {taints}")
+        raise _fail(device, f"{len(device.taints)} taints, at most {taints}")
     for taken in device.consumes_counters:
         if taken.counter_set not in sets:
-            raise fail(f"consumes from counter set {taken.counter_set!r}, which is not there")
+            raise _fail(device, f"consumes from counter set {taken.counter_set!r}, which is not there")
+
+
+def _fail(device: Device, reason: str) -> CompileError:
+    return CompileError(card=_card(device), device=device.name, reason=reason)
 
 
 def _card(device: Device) -> str:

@@ -1,8 +1,12 @@
 """Cards to pools: names, properties, counters, both slice layouts, and what is refused."""
 
 import dataclasses
+from functools import partial
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kerf_dra.api.model.devices import DeviceTaint, SliceContent
 from kerf_dra.api.model.names import DriverName, is_dns_label
@@ -12,6 +16,7 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
 from kerf_dra.driver.families.gpu.model import GpuModel
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell, shells
+from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.partitions.pool_compiler import (
     CompiledPool,
@@ -267,3 +272,63 @@ def test_a_live_cards_figures_replace_the_tables() -> None:
     pool = compiled_of([gpu(model)]).pool
     whole = next(device for device in devices(pool) if device.name == "gpu-0")
     assert str(whole.capacity["memory"].value) == "80Gi"
+
+
+NODE_CARDS = (*gpus(2), dataclasses.replace(gpu("a30-24gb", 2), uuid="GPU-a30"))
+STATES = st.fixed_dictionaries(
+    {
+        "node": st.sampled_from(["node-1", "node-2"]),
+        "cards": st.lists(st.sampled_from(NODE_CARDS), unique_by=lambda card: card.uuid, min_size=1),
+        "driver_version": st.sampled_from(["570.86.15", "580.1"]),
+        "taken": st.sets(st.integers(0, 60), max_size=3),
+        "tainted": st.integers(-1, 60),
+        "has_ranks": st.booleans(),
+        "has_lists": st.booleans(),
+        "is_shared": st.booleans(),
+    }
+)
+
+
+def compile_state(state: dict[str, Any], previous: CompiledPool | None) -> CompiledPool:
+    cards = [dataclasses.replace(card, driver_version=state["driver_version"]) for card in state["cards"]]
+    every = publish_order(cards, ()).partitions
+    taken = [every[number % len(every)] for number in sorted(state["taken"])]
+    order = publish_order(cards, taken)
+    tainted = order.partitions[state["tainted"] % len(every)]
+    by_uuid = {card.uuid: card for card in cards}
+    taint = DeviceTaint(key="kerf.dev/ill", effect="NoSchedule")
+    is_tainted = state["tainted"] >= 0
+    return compile_pool(
+        "n/gpu",
+        state["node"],
+        cards,
+        vocabulary=GPU.vocabulary.with_lists() if state["has_lists"] else GPU.vocabulary,
+        layout=SliceLayout.SPLIT,
+        order=order,
+        shared=[dataclasses.replace(every[-1], shared=True)] if state["is_shared"] else [],
+        taints={device_name(by_uuid[tainted.card_uuid], tainted): (taint,)} if is_tainted else {},
+        has_ranks=state["has_ranks"],
+        previous=previous,
+    )
+
+
+@given(states=st.lists(STATES, min_size=2, max_size=5))
+def test_what_is_taken_from_an_earlier_compilation_is_what_would_be_compiled(states: list[dict[str, Any]]) -> None:
+    previous = None
+    for state in states:
+        previous = compile_state(state, previous)
+        assert previous == compile_state(state, None)
+
+
+def test_devices_that_no_change_concerns_are_the_same_objects() -> None:
+    """A claim changes the order of a few devices: to build and compare all of a node took a sixth of its time."""
+    cards = gpus(2)
+    order = publish_order(cards, [gpu_partition(cards[1], "3g.40gb", 4)])
+    compile_for = partial(
+        compile_pool, "n", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, has_ranks=False
+    )
+    first = compile_for()
+    second = compile_for(order=order, previous=first)
+    before = {device.name: device for device in devices(first.pool)}
+    assert [device.name for device in devices(second.pool)] != [*before]
+    assert all(before[device.name] is device for device in devices(second.pool))

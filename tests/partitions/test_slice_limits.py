@@ -14,7 +14,7 @@ from kerf_dra.api.model.devices import (
     SliceContent,
 )
 from kerf_dra.api.model.quantity import Quantity
-from kerf_dra.driver.partitions.slice_limits import CompileError, SliceLayout, check_pool
+from kerf_dra.driver.partitions.slice_limits import CompileError, SliceLayout, check_device, check_pool
 
 ONE = Counter(value=Quantity(1))
 SPLIT, COMBINED = SliceLayout.SPLIT, SliceLayout.COMBINED
@@ -157,9 +157,16 @@ BEYOND = {
 }
 
 
+def check(pool: Pool, layout: SliceLayout) -> None:
+    for content in pool.slices:
+        for each in content.devices:
+            check_device(each)
+    check_pool(pool, layout)
+
+
 @pytest.mark.parametrize(("pool", "layout"), WITHIN.values(), ids=WITHIN.keys())
 def test_what_is_exactly_at_a_limit_passes(pool: Pool, layout: SliceLayout) -> None:
-    check_pool(pool, layout)
+    check(pool, layout)
 
 
 @pytest.mark.parametrize(("pool", "layout", "message"), BEYOND.values(), ids=BEYOND.keys())
@@ -167,4 +174,4 @@ def test_what_is_beyond_a_limit_is_refused_with_its_place_and_the_limit(
     pool: Pool, layout: SliceLayout, message: str
 ) -> None:
     with pytest.raises(CompileError, match=message):
-        check_pool(pool, layout)
+        check(pool, layout)

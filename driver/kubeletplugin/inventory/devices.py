@@ -138,6 +138,8 @@ class PublishedPool:
     """The pool as published, in the order in which the scheduler should take devices."""
     devices: Mapping[DeviceId, PartitionDevice]
     """The exclusive devices, also those that are not published: counters are dropped, or the device is withdrawn."""
+    compiled: CompiledPool | None = None
+    """What the pool was made from, and the next one is; None: the controller publishes the devices."""
 
     def find(self, device: DeviceId) -> PartitionDevice | None:
         """Return what ``device`` stands for. A shared or monitor device is found whether or not it is published now,
@@ -276,7 +278,7 @@ def _build_pool(
         | _find_excluded(cards, (*order.partitions, *shared), reserved),
         reserved,
     )
-    return previous if previous is not None and previous.inputs == inputs else _compile(inputs)
+    return previous if previous is not None and previous.inputs == inputs else _compile(inputs, previous)
 
 
 def _has_ranks(target: PublishTarget, kind: str) -> bool:
@@ -284,7 +286,7 @@ def _has_ranks(target: PublishTarget, kind: str) -> bool:
     return kind in target.optional_devices.ranked and ATTRIBUTE_LOSS_RANK in target.vocabularies[kind].attributes
 
 
-def _compile(inputs: PoolInputs) -> PublishedPool:
+def _compile(inputs: PoolInputs, previous: PublishedPool | None) -> PublishedPool:
     target, cards, _, order, shared, taints, withdrawn, reserved = inputs
     if target.is_network_attached:
         return _list_attached(inputs)
@@ -301,8 +303,9 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         taints=taints,
         reserved=reserved,
         has_ranks=_has_ranks(target, cards[0].kind),
+        previous=previous.compiled if previous is not None else None,
     )
-    devices = _list_exclusive(inputs, compiled)
+    devices = _list_exclusive(inputs, compiled, previous.devices if previous is not None else {})
     pool = compiled.pool if target.keeps_counters else _select_whole_cards(compiled)
     if target.keeps_conditions and (early := _find_early_devices(inputs, compiled)):
         pool = add_binding_conditions(pool, early, BindingConditions.of_driver(target.driver))
@@ -310,24 +313,32 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         pool = replace(
             pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node, vocabulary, target.driver))
         )
-    return PublishedPool(inputs=inputs, pool=_withdraw(pool, withdrawn), devices=devices)
+    return PublishedPool(inputs=inputs, pool=_withdraw(pool, withdrawn), devices=devices, compiled=compiled)
 
 
-def _list_exclusive(inputs: PoolInputs, compiled: CompiledPool) -> dict[DeviceId, PartitionDevice]:
-    """Return the exclusive devices of ``compiled``, by their identity."""
+def _list_exclusive(
+    inputs: PoolInputs, compiled: CompiledPool, previous: Mapping[DeviceId, PartitionDevice]
+) -> dict[DeviceId, PartitionDevice]:
+    """Return the exclusive devices of ``compiled``, by their identity: those of ``previous`` that are the same."""
     owners = {card.uuid: (card, backend) for card, backend in zip(inputs.cards, inputs.backends, strict=True)}
     found: dict[DeviceId, PartitionDevice] = {}
     for device in (device for content in compiled.pool.slices for device in content.devices):
         partition = compiled.partitions[device.name]
+        if partition.shared:
+            continue
         card, backend = owners[partition.card_uuid]
-        if not partition.shared:
-            found[DeviceId(inputs.target.driver, compiled.pool.name, device.name)] = PartitionDevice(
-                partition=partition,
-                backend=backend,
-                attributes=device.attributes,
-                capacity={name: capacity.value for name, capacity in device.capacity.items()},
-                divided=card.geometry.shareable if get_unit_map(card).is_divisible(partition) else "",
-            )
+        id_ = DeviceId(inputs.target.driver, compiled.pool.name, device.name)
+        known = previous.get(id_)
+        if known is not None and known.attributes is device.attributes and known.backend == backend:
+            found[id_] = known
+            continue
+        found[id_] = PartitionDevice(
+            partition=partition,
+            backend=backend,
+            attributes=device.attributes,
+            capacity={name: capacity.value for name, capacity in device.capacity.items()},
+            divided=card.geometry.shareable if get_unit_map(card).is_divisible(partition) else "",
+        )
     return found
 
 
