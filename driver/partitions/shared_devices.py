@@ -97,13 +97,16 @@ def order_shared_partitions(
     ``shareable``: the counters of a device that is no longer published would count as free. Partitions that have
     nothing to divide have no shares.
     """
+    held = {replace(partition, shared=False) for partition in taken if partition.shared}
+    if not held and not shareable:
+        return ()
     unit_maps = {card.uuid: get_unit_map(card) for card in cards if card.geometry.shareable}
-    held = {partition for partition in taken if partition.shared}
-    shared = [
-        replace(partition, shared=True)
+    chosen = [
+        partition
         for partition in partitions
-        if (unit_map := unit_maps.get(partition.card_uuid)) is not None and unit_map.is_divisible(partition)
+        if ((partition.profile or partition.function) in shareable or partition in held)
+        and (unit_map := unit_maps.get(partition.card_uuid)) is not None
+        and unit_map.is_divisible(partition)
     ]
-    first = [partition for partition in shared if partition in held]
-    rest = [one for one in shared if (one.profile or one.function) in shareable and one not in held]
-    return (*first, *rest)
+    in_use_first = sorted(chosen, key=lambda partition: partition not in held)
+    return tuple(replace(partition, shared=True) for partition in in_use_first)
