@@ -30,7 +30,7 @@ MAX_DIGITS: Final = 400
 _MAX_EXPONENT: Final = 400
 """The largest exponent; larger ones are rejected, as by the API server: ``1e999999999`` would take 100s of MB."""
 _CACHE_SIZE: Final = 4096
-"""The quantities that are kept parsed, and printed, about 0.5 MB each: a cluster has few (sizes of profiles)."""
+"""The quantities that are kept, parsed, and printed, about 0.5 MB each: a cluster has few (sizes of profiles)."""
 
 
 @final
@@ -52,7 +52,7 @@ class Quantity:
     def __new__(cls, text: str | int) -> "Quantity":
         """Parse ``text``. Raises InvalidQuantityError when it is not a quantity."""
         if isinstance(text, int) and not isinstance(text, bool):
-            return cls.of_nano(text * NANO)
+            return _intern(text * NANO, "decimal")
         return parse_quantity(text)
 
     @classmethod
@@ -65,7 +65,7 @@ class Quantity:
     @classmethod
     def of_bytes(cls, count: int) -> "Quantity":
         """Return ``count`` bytes, printed with binary suffixes."""
-        return cls.of_nano(count * NANO, "binary")
+        return _intern(count * NANO, "binary")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Quantity is immutable; cannot set {name}")
@@ -175,4 +175,10 @@ def parse_quantity(text: str) -> Quantity:
     else:
         denominator = 10**-shift
     nano = -(-numerator // denominator)  # finer than nano rounds up, away from zero: the sign is applied afterwards
-    return Quantity.of_nano(-nano if match["sign"] == "-" else nano, family)  # type: ignore[arg-type]
+    return _intern(-nano if match["sign"] == "-" else nano, family)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def _intern(nano: int, family: Family) -> Quantity:
+    """Return the one object of a value: what is read and what is built then compare by identity."""
+    return Quantity.of_nano(nano, family)
