@@ -175,7 +175,7 @@ def parse_quantity(text: str) -> Quantity:
     else:
         denominator = 10**-shift
     nano = -(-numerator // denominator)  # finer than nano rounds up, away from zero: the sign is applied afterwards
-    return _intern(-nano if match["sign"] == "-" else nano, family)  # type: ignore[arg-type]
+    return _intern(-nano if match["sign"] == "-" else nano, family)
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
