@@ -41,14 +41,14 @@ def acquire(path: Path) -> FileLock:
     return FileLock(descriptor)
 
 
-def try_acquire(path: Path, *, shared: bool = False) -> FileLock | None:
-    """Take the lock, or return None when another process holds it. Several processes may hold it ``shared``.
+def try_acquire(path: Path) -> FileLock | None:
+    """Take the lock, or return None when another process holds it.
 
     Raises OSError when the file cannot be opened or locked.
     """
     descriptor = _open(path)
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         _close(descriptor)
         if isinstance(error, BlockingIOError):
@@ -62,10 +62,13 @@ def is_held(path: Path) -> bool:
 
     Raises OSError when the file cannot be opened.
     """
-    lock = try_acquire(path, shared=True)
-    if lock is None:
+    descriptor = _open(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
-    lock.release()
+    finally:
+        _close(descriptor)
     return False
 
 
