@@ -34,7 +34,9 @@ SETS: Final = {
     "realcluster": ("node", "prepares", "example_driver", "beside_nvidia", "many_nodes", "node_decisions", "classic")
 }
 """Modules that go together: those need root and Go (``make bench-e2e``)."""
-NAMES: Final = (*MODULES, *SETS, *(name for names in SETS.values() for name in names))
+BESIDE: Final = ("revisions",)
+"""Modules that need another checkout."""
+NAMES: Final = (*MODULES, *SETS, *(name for names in SETS.values() for name in names), *BESIDE)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

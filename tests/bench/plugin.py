@@ -7,6 +7,7 @@ health, as the kubelet does.
 """
 
 import dataclasses
+import os
 import subprocess
 import sys
 import time
@@ -247,23 +248,28 @@ async def _beside_held(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.
 
 @asynccontextmanager
 async def running(
-    root: Path, place: Path, cards: int = 1, options: Mapping[str, object] = INSTANTANEOUS, probes_port: int = 0
+    root: Path,
+    place: Path,
+    cards: int = 1,
+    options: Mapping[str, object] = INSTANTANEOUS,
+    probes_port: int = 0,
+    checkout: Path | None = None,
 ) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
     """The process, once a kubelet has registered it and its devices are published.
 
-    Its metrics are at ``probes_port``; 0: at one that the system chooses.
+    Its metrics are at ``probes_port``; 0: at one that the system chooses. Its code is that of ``checkout``; None: this.
     """
     place.mkdir()
     gpus = {"kind": "gpu", "model": "h100-80gb-sxm", "count": cards}
     with TemporaryDirectory(prefix="kerf-bench-", dir=MEMORY) as hardware:
         (place / "cards.yaml").write_text(yaml.safe_dump({"state": hardware, "cards": [gpus], **options}))
-        async with started(root, place, f"simulated={place / 'cards.yaml'}", probes_port) as process:
+        async with started(root, place, f"simulated={place / 'cards.yaml'}", probes_port, checkout) as process:
             yield process
 
 
 @asynccontextmanager
 async def started(
-    root: Path, place: Path, backend: str, probes_port: int = 0
+    root: Path, place: Path, backend: str, probes_port: int = 0, checkout: Path | None = None
 ) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
     """The process over a backend, whose file is in the folder ``place``, which is there."""
     arguments = {
@@ -281,7 +287,8 @@ async def started(
     watcher = PluginWatcher(place / "plugins_registry", (SERVICE.supported_version,), lambda *_: registered.set())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watcher.run)
-        with _process([*command, *(str(part) for pair in arguments.items() for part in pair)]) as process:
+        command += (str(part) for pair in arguments.items() for part in pair)
+        with _process(command, checkout) as process:
             await registered.wait()
             driver = watcher.get("gpu.kerf.dev")
             assert driver is not None
@@ -330,9 +337,15 @@ def _child(code: str, *arguments: str) -> AbstractContextManager[subprocess.Pope
     return _process([sys.executable, "-c", code, *arguments])
 
 
+def environment_of(checkout: Path) -> dict[str, str]:
+    """The environment in which a process in ``checkout`` has the code that is there."""
+    return {**os.environ, "PYTHONPATH": str(checkout)}
+
+
 @contextmanager
-def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(command) as process:
+def _process(command: Sequence[str], checkout: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    environment = None if checkout is None else environment_of(checkout)
+    with subprocess.Popen(command, cwd=checkout, env=environment) as process:
         try:
             yield process
         finally:
