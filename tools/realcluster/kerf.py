@@ -52,6 +52,7 @@ _TOKEN_S: Final = 24 * 3600
 _POLL_S: Final = 0.1
 _MACHINE: Final = "machine"
 _SHARING: Final = "sharing"
+_HOOKS: Final = "hooks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +263,10 @@ class Kerf:
         """Return the folder of the devices of a stand-in machine that claims share."""
         return self._cluster.node_paths(node).root / _SHARING
 
+    def hooks_folder(self, node: str) -> Path:
+        """Return what the plugin has as its folder of hooks, which is there once a test has made it."""
+        return self._cluster.node_paths(node).root / _HOOKS
+
     def hardware_file(self, node: str) -> Path:
         return self._cluster.node_paths(node).root / "hardware.yaml"
 
@@ -321,6 +326,7 @@ class Kerf:
             *(f"--backend={name}={file}" for name, (file, _) in self._backends(node).items()),
             f"--kubelet-root={paths.kubelet}",
             f"--cdi-dir={paths.cdi}",
+            f"--maintenance-hooks={self.hooks_folder(node)}",
             f"--probes-address={plugin.probes}",
             "--log-format=text",
         ]

@@ -30,6 +30,8 @@ _TAIL: Final = 4096
 """The bytes of output that are kept, the last: a hook may write without end."""
 _LAST_LINES: Final = 5
 """The lines of output that the status has."""
+_MAX_LINE: Final = 160
+"""The characters of such a line, two lines of a terminal: all of them fit into a message of a status (1024)."""
 _POLL_S: Final = 0.1
 """Seconds between two looks whether the hook has ended: a child of it may keep its output open."""
 _PAUSE_S: Final = 0.01
@@ -122,12 +124,14 @@ class HookFolder:
                 tail = (tail + (chunk := _read(output)))[-_TAIL:]
                 if not chunk:
                     break
-        lines = [to_one_line(line) for line in tail.decode(errors="replace").splitlines() if line.strip()]
+        lines = [_shorten(to_one_line(line)) for line in tail.decode(errors="replace").splitlines() if line.strip()]
         return HookResult(exit_code=process.returncode if has_ended else None, last_lines=tuple(lines[-_LAST_LINES:]))
 
     def _check_entry(self, path: Path, what: str) -> os.stat_result:
         try:
             found = path.lstat()
+        except FileNotFoundError as error:
+            raise HookUnavailableError(f"there is no {what} {path}: put it there, with root as its owner") from error
         except OSError as error:
             raise HookUnavailableError(f"{what} {path}: {error.strerror}") from error
         if stat.S_ISLNK(found.st_mode):
@@ -149,6 +153,10 @@ def _follow(pid: int, output: IO[bytes], end: float) -> tuple[bool, bytes]:
             tail = (tail + _read(output))[-_TAIL:]
             time.sleep(_PAUSE_S)
     return False, tail
+
+
+def _shorten(line: str) -> str:
+    return line if len(line) <= _MAX_LINE else f"{line[: _MAX_LINE - 1]}…"
 
 
 def _has_ended(pid: int) -> bool:

@@ -273,7 +273,7 @@ class MaintenanceWorker:
         published = find_card(find_cards(slices, self._settings.node_name), card.uuid)
         if obstacle := find_obstacle(card, self._state.records.values(), survey, published):
             raise HardwareBusyError(obstacle)
-        if isinstance(backend, MaintainingBackend) and target.held.then != "Hook":
+        if isinstance(backend, MaintainingBackend):
             holders = await queue.call("find holders", backend.find_card_holders, card.uuid)
             if holders:
                 raise HardwareBusyError(f"the card is held open by {', '.join(holders)}: end them, then it goes on")
@@ -308,7 +308,7 @@ class MaintenanceWorker:
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other cards go on)
             with suppress(KerfError):  # the first error is the one to be reported
                 await self._end_act(target, queue)
-            reason = f"{held.then}: {_describe(error)}"
+            reason = f"{_name_act(held)}: {_describe(error)}"
             await self._end(held, self._file.records[held.key], "Failed", reason)
             return None
         _log.info("%s: %s", target, message)
@@ -331,11 +331,9 @@ class MaintenanceWorker:
         limit_s = HOOK_LIMIT_S + _HOOK_GRACE_S
         queue = CallQueue("hook", limit_s, start=self._executor.start, now=self._executor.now, on_change=_ignore)
         result = await queue.call(target.held.hook, hooks.run, target.held.hook, variables)
-        message = f"hook {target.held.hook} {result.describe()}"
-        _log.info("%s: %s", target, message)
         if result.exit_code != 0:
-            raise HardwareRefusedError(message)
-        return message
+            raise HardwareRefusedError(result.describe())
+        return f"{_name_act(target.held)}: {result.describe()}"
 
     async def _end_act(self, target: _Target, queue: CallQueue) -> None:
         """Have the backend restore what an act has changed for its own sake."""
@@ -510,16 +508,22 @@ def _make_and_remove(device: AllocatedDevice, backend: Backend, survey: CardSurv
 
 
 def _to_work(record: WorkRecord) -> MaintenanceWork:
-    """Return what the status says of a record."""
+    """Return what the status says of a record; of one that has failed also what to do, whatever its length."""
     state = _STATES[record.stage]
+    message = record.message or f"{record.act} of card {record.card_uuid}"
+    ending = f"; {_AFTER_FAILURE}" if state == "Failed" else ""
     return MaintenanceWork(
         state=state,
-        message=(record.message or f"{record.act} of card {record.card_uuid}")[:_MAX_MESSAGE],
+        message=message[: _MAX_MESSAGE - len(ending)] + ending,
         started_at=record.started_at or None,
         finished_at=record.finished_at or None,
         attempts=record.attempts,
         observed_generation=record.generation,
     )
+
+
+def _name_act(held: NamedCard) -> str:
+    return f"hook {held.hook}" if held.then == "Hook" else held.then
 
 
 def _describe(error: Exception) -> str:

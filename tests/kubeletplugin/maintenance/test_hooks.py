@@ -76,6 +76,13 @@ def test_output_is_printable_text_of_few_lines(folder: HookFolder) -> None:
     assert lines[4].isprintable()
 
 
+def test_the_last_line_of_long_ones_is_not_lost_in_a_status(folder: HookFolder) -> None:
+    add(folder, "long", "for each in a b c d; do printf '%500s\\n' $each | tr ' ' -; done; echo no such firmware; exit 1")
+    said = folder.run("long", VARIABLES).describe()
+    assert said.endswith("-… | no such firmware")
+    assert len(said) < 900, "the message of a status has 1024 characters, and says more"
+
+
 @pytest.mark.parametrize(
     "name", ["../fan", "a/b", "..", ".", "", "/bin/true", "a.sh", "-x", "A", "a\nb", "a" * 64, "fan\n"]
 )
@@ -100,7 +107,7 @@ def test_a_hook_is_a_file_that_only_its_owner_may_write(folder: HookFolder, tmp_
     for name in ("text", "folder"):
         with pytest.raises(HookUnavailableError, match="no executable file"):
             folder.find(name)
-    with pytest.raises(HookUnavailableError, match="No such file"):
+    with pytest.raises(HookUnavailableError, match=f"there is no hook {folder.path}/gone: put it there, with root as"):
         folder.find("gone")
     os.mkfifo(folder.path / "pipe", 0o755)
     with pytest.raises(HookUnavailableError, match="no executable file"):

@@ -23,6 +23,8 @@ from tests.kubeletplugin.claims.repair.node import FIRST, SECOND
 from tests.kubeletplugin.maintenance.node import KEY, MaintainedNode, maintenance
 from tests.runtime.virtual_time import VIRTUAL_TIME, pass_time
 
+WHAT_TO_DO = "the card stays withheld: look at it, then end this maintenance (kerf undrain)"
+
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, object]]:
@@ -185,7 +187,7 @@ async def test_three_failed_verifications_leave_the_card_withheld_and_say_why(no
             node.backend.fail("prepare", "gpu-1-1g-1gb-at-0", HardwareRefusedError("ECC error"))
         node.put(maintenance())
         work = await node.until("Failed")
-        assert (work.message, work.attempts) == ("the card is not well after Reset: ECC error", 3)
+        assert (work.message, work.attempts) == (f"the card is not well after Reset: ECC error; {WHAT_TO_DO}", 3)
         await anyio.sleep(60)
         assert node.is_withheld()
         assert node.backend.acts == [("Reset", "GPU-1")]
@@ -218,7 +220,7 @@ async def test_mig_mode_that_is_not_on_afterwards_has_failed(node: MaintainedNod
     async with node.running():
         node.put(maintenance(then="MigOn"))
         assert (await node.until("Failed")).message == (
-            "the card is not well after MigOn: MIG mode is not on: MIG mode is off"
+            f"the card is not well after MigOn: MIG mode is not on: MIG mode is off; {WHAT_TO_DO}"
         )
 
 
@@ -399,7 +401,7 @@ async def test_a_hook_runs_for_a_free_card_and_the_card_is_verified(node: Mainta
     async with node.running():
         node.put(maintenance(then="Hook", hook="flash"))
         work = await node.until("Done")
-        assert work.message == "hook flash ended with exit code 0: flashed GPU-1 0000:01:00.0 on node-1"
+        assert work.message == "hook flash: ended with exit code 0: flashed GPU-1 0000:01:00.0 on node-1"
         assert not node.is_withheld()
 
 
@@ -410,8 +412,42 @@ async def test_a_hook_that_fails_leaves_the_card_withheld_with_its_last_lines(
     async with node.running():
         node.put(maintenance(then="Hook", hook="flash"))
         work = await node.until("Failed")
-        assert work.message == "Hook: hook flash ended with exit code 2: wrong firmware"
+        assert work.message == f"hook flash: ended with exit code 2: wrong firmware; {WHAT_TO_DO}"
         assert (node.is_withheld(), node.record(KEY) is not None) == (True, True)
+
+
+async def test_what_a_status_says_to_do_is_not_lost_behind_a_long_error(node: MaintainedNode) -> None:
+    node.backend.act_errors = [HardwareRefusedError("x" * 2000)]
+    async with node.running():
+        node.put(maintenance())
+        message = (await node.until("Failed")).message
+        assert message.endswith(f"; {WHAT_TO_DO}")
+        assert len(message) == 1024
+
+
+async def test_a_hook_waits_for_who_has_the_card_open_as_every_act(node: MaintainedNode, tmp_path: Path) -> None:
+    add_hook(node, tmp_path, f"echo run >> {tmp_path}/runs")
+    node.backend.holders = {"GPU-1": ["dcgm (7)"], "GPU-0": ["other (9)"]}
+    async with node.running():
+        node.put(maintenance(then="Hook", hook="flash"))
+        await node.until("Waiting", says="the card is held open by dcgm (7): end them")
+        await anyio.sleep(60)
+        assert not (tmp_path / "runs").exists()
+        node.backend.holders["GPU-1"] = []
+        await node.until("Done")
+        assert (tmp_path / "runs").read_text() == "run\n"
+
+
+async def test_a_hook_that_cannot_be_run_is_waited_for(node: MaintainedNode, tmp_path: Path) -> None:
+    add_hook(node, tmp_path, "true")
+    hook = tmp_path / "hooks/flash"
+    hook.chmod(0o757)
+    async with node.running():
+        node.put(maintenance(then="Hook", hook="flash"))
+        await node.until("Waiting", says="others than root may write hook")
+        assert (node.is_withheld(), node.record()) == (True, None)
+        hook.chmod(0o755)
+        await node.until("Done")
 
 
 def add_hook(node: MaintainedNode, tmp_path: Path, script: str) -> None:
