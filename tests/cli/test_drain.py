@@ -1,6 +1,7 @@
 """``kerf drain`` and ``kerf undrain`` on an API server: what they say before, what they write, and how they wait."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,28 +10,42 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import click
 import pytest
 import yaml
 from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS, Pod
 from kerf_dra.api.core.workloads import REPLICA_SETS
-from kerf_dra.api.kerf.card_maintenance import CARD_MAINTENANCES, CardMaintenanceObject
+from kerf_dra.api.kerf.card_maintenance import CARD_MAINTENANCES, CardMaintenanceObject, maintenance_name
 from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute, ResourceSlice
 from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.cli import main
+from kerf_dra.driver.cli.cluster.drain import render_drain, render_end
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import CardMaintenanceState, ClusterState
+from kerf_dra.driver.diagnostics.drain.report import DrainedHolder, DrainReport
 from kerf_dra.driver.diagnostics.explain.why import explain_pod
 from kerf_dra.driver.families.shared.node_labels import NODE_LABEL
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import InvalidError
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
-from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, owned, placed_pod, pod
+from tests.fakes.cluster_states import (
+    allocate_claims,
+    claim,
+    gpu_cluster,
+    node,
+    owned,
+    placed_pod,
+    pod,
+    slices,
+    state,
+)
 from tests.reclaim.cases import tainted_slices
 from tools.generate import crds
 
@@ -90,8 +105,8 @@ async def site(
 
 async def publish(place: Site, state: ClusterState) -> None:
     """Put the objects of ``state`` on the server, without the UIDs that the server gives itself."""
-    for node in state.nodes:
-        await place.client.create(NODES, node)
+    for each in state.nodes:
+        await place.client.create(NODES, each)
     for published in state.slices:
         await place.client.create(KINDS.resource_slices, published)
     for class_ in state.classes:
@@ -135,7 +150,7 @@ async def test_a_dry_run_says_who_holds_the_card_and_where_each_fits_and_changes
         assert await place.list_maintenances() == {}
     assert (code, err) == (1, ""), "the pod db is not evicted"
     lines = out.splitlines()
-    assert "card gpu-0 of node-1 (GPU-node-1-0, 0000:00:00.0): 2 pods to evict" in lines[0]
+    assert lines[:2] == ["card gpu-0 of node-1: 2 pods to evict", "UUID GPU-node-1-0, PCI address 0000:00:00.0"]
     assert [line.split()[0] for line in lines if line.startswith("default/")] == ["default/big", "default/web"]
     assert all(" node-1: gpu-1-" in line for line in lines if line.startswith("default/"))
     assert "not evicted: no controller creates it again" in " ".join(out.split())
@@ -298,7 +313,7 @@ async def test_undrain_deletes_the_maintenances_of_the_card_and_of_no_other(
         assert set(await place.list_maintenances()) == {"node-1.gpu-node-1-1", "gone"}
         of_lost_node = await place.run("undrain", "node-9/gpu-9")
         again = await place.run("undrain", "node-1/gpu-0")
-    assert (code, out) == (0, deletion_text("gpu-0", "node-1", f"by-hand, {NAME}"))
+    assert (code, " ".join(out.split())) == (0, deletion_text("gpu-0", "node-1", f"by-hand, {NAME}").strip())
     assert of_lost_node == (0, deletion_text("gpu-9", "node-9", "gone"), "")
     assert again == (
         2,
@@ -308,7 +323,157 @@ async def test_undrain_deletes_the_maintenances_of_the_card_and_of_no_other(
 
 
 def deletion_text(card: str, node: str, names: str) -> str:
-    return f"card {card} of {node} gets claims again: CardMaintenance {names} is deleted\n"
+    return f"card {card} of {node} gets claims again; deleted: CardMaintenance {names}\n"
+
+
+LONG_NODE = "gpu-worker-0123.eu-central-1.example.com"
+LONG_UUID = "GPU-c4d7d4da-4800-532c-bd3e-7aa4609687e1"
+"""As long as NVIDIA's are."""
+
+
+def holder(pod: str, **facts: Any) -> DrainedHolder:
+    """A pod that is evicted, and fits nowhere."""
+    known: dict[str, Any] = {
+        "claims": (f"{pod}-devices-x7f2k",),
+        "devices": ("gpu-1-2g-20gb-at-4",),
+        "owner": "",
+        "verdict": "Evict",
+        "message": "",
+        "new_node": "",
+        "new_devices": (),
+        "is_undecided": False,
+        "disruption_budgets": (),
+    }
+    return DrainedHolder(pod=pod, **{**known, **facts})
+
+
+WEB = holder(
+    "inference/llama-server-6f2772938f-6042b",
+    owner="ReplicaSet llama-server-6f2772938f",
+    new_node=LONG_NODE,
+    new_devices=("gpu-3-2g-20gb-at-2",),
+    disruption_budgets=("inference/llama-server",),
+)
+TRAINING = holder(
+    "research/training-0",
+    owner="StatefulSet training",
+    devices=("gpu-1-3g-40gb-at-0", "gpu-1-2g-20gb-at-4", "gpu-1-1g-10gb-at-6", "gpu-1-1g-10gb-at-7"),
+    is_undecided=True,
+)
+STAYING = holder("research/notebook", verdict="Bare", message="not evicted: no controller creates it again (--bare)")
+
+
+def long_report(*evict: DrainedHolder, others: tuple[DrainedHolder, ...] = (), phase: str = "") -> DrainReport:
+    return DrainReport(
+        node=LONG_NODE,
+        card="gpu-1",
+        uuid=LONG_UUID,
+        pci_address="0000:3b:00.0",
+        evict=evict,
+        others=others,
+        budgets_known=False,
+        unjudged="CPU and memory are not judged, because the requests of pods on the nodes could not be read",
+        maintenance=maintenance_name(LONG_NODE, LONG_UUID),
+        phase=phase,
+        message=f"hook update-vbios: ended with exit code 1: {'no firmware for this board ' * 5}",
+    )
+
+
+def long_maintenance(**spec: str) -> CardMaintenanceObject:
+    spec = {"nodeName": LONG_NODE, "card": LONG_UUID, "reason": "fan is loud, ticket 4711 of the data center", **spec}
+    metadata = ObjectMeta(name=maintenance_name(LONG_NODE, LONG_UUID), creation_timestamp="2026-11-27T10:00:00Z")
+    return CardMaintenanceObject(metadata=metadata, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("report", "held", "was_there"),
+    [
+        (long_report(), None, False),
+        (long_report(WEB), None, False),
+        (long_report(WEB, TRAINING, others=(STAYING,)), long_maintenance(), False),
+        (long_report(WEB, TRAINING), long_maintenance(then="Hook", hook="update-vbios"), False),
+        (long_report(WEB, phase="Evicting"), long_maintenance(), True),
+        (long_report(TRAINING), long_maintenance(), True),
+    ],
+)
+def test_no_line_is_longer_than_a_terminal_of_80_columns_and_no_name_is_broken(
+    report: DrainReport, held: CardMaintenanceObject | None, was_there: bool
+) -> None:
+    lines = [click.unstyle(one) for one in render_drain(report, held, 80, was_there=was_there, dry_run=held is None)]
+    assert [line for line in lines if len(line) > 80] == []
+    words = set(re.split(r"[\s(),]+|: ", " ".join(lines)))
+    names = {LONG_NODE, LONG_UUID, "gpu-1", "0000:3b:00.0"}
+    for each in (*report.evict, *report.others):
+        names |= {each.pod, *each.devices, *each.new_devices}
+    assert names <= words
+    assert [line for line in lines if line.startswith("POD")] == [], "a table of such names is wider"
+
+
+def test_facts_of_a_pod_are_below_its_name_where_a_table_is_too_wide_and_beside_it_elsewhere() -> None:
+    report, held = long_report(WEB, TRAINING), long_maintenance()
+    narrow = [*render_drain(report, held, 80, was_there=False, dry_run=False)]
+    at = narrow.index(WEB.pod)
+    assert narrow[at : at + 9] == [
+        "inference/llama-server-6f2772938f-6042b",
+        "  OWNER    ReplicaSet llama-server-6f2772938f",
+        "  HOLDS    gpu-1-2g-20gb-at-4",
+        "  ROOM AT  gpu-worker-0123.eu-central-1.example.com: gpu-3-2g-20gb-at-2",
+        "research/training-0",
+        "  OWNER    StatefulSet training",
+        "  HOLDS    gpu-1-3g-40gb-at-0, gpu-1-2g-20gb-at-4, gpu-1-1g-10gb-at-6,",
+        "           gpu-1-1g-10gb-at-7",
+        "  ROOM AT  unknown (the search took too long)",
+    ]
+    wide = [*render_drain(report, held, 250, was_there=False, dry_run=False)]
+    [header] = [line for line in wide if line.startswith("POD")]
+    assert header.split() == ["POD", "OWNER", "HOLDS", "ROOM", "AT"]
+    assert [line for line in wide if line.startswith((WEB.pod, TRAINING.pod))] == wide[wide.index(header) + 1 :][:2]
+
+
+@pytest.mark.parametrize("phase", ["Stuck", "Evicting", ""])
+@pytest.mark.parametrize("held", [long_maintenance(then="Reset"), None])
+def test_the_end_of_a_wait_fits_into_80_columns(held: CardMaintenanceObject | None, phase: str) -> None:
+    lines = list(render_end(long_report(phase=phase), held, 600))
+    assert lines
+    assert [line for line in lines if len(line) > 80] == []
+
+
+async def test_on_a_node_with_a_long_name_all_that_is_printed_fits_into_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uuid = "GPU-" + "0" * 36
+    name = maintenance_name(LONG_NODE, uuid)
+    async with site(tmp_path, capsys) as place:
+        published = [renamed(each, uuid) for each in slices(LONG_NODE)]
+        await publish(place, state(node(LONG_NODE), published=published))
+        found: dict[str, Any] = {}
+
+        async def drain() -> None:
+            found["text"] = await place.run("drain", f"{LONG_NODE}/gpu-0", "--wait", "--timeout=60", "--then=reset")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(drain)
+            while name not in await place.list_maintenances():  # noqa: ASYNC110  (another thread's doing)
+                await anyio.sleep(0.01)
+            await place.report(name, "Returned", "it was reset " * 10)
+        undrained = await place.run("undrain", f"{LONG_NODE}/{uuid}")
+    code, out, err = found["text"]
+    assert (code, undrained[0]) == (0, 0)
+    lines = [*out.splitlines(), *err.splitlines(), *undrained[1].splitlines()]
+    assert [line for line in lines if len(line) > 80] == []
+    assert "its CardMaintenance is created" in out
+    assert "Returned: it was reset" in err
+    assert " ".join(undrained[1].split()) == (
+        f"card {uuid} of {LONG_NODE} gets claims again; deleted: its CardMaintenance"
+    )
+
+
+def renamed(published: ResourceSlice, uuid: str) -> ResourceSlice:
+    """Return a slice of one card with this UUID."""
+    devices = tuple(
+        replace(each, attributes={**each.attributes, "uuid": Attribute.of(uuid)}) for each in published.spec.devices
+    )
+    return replace(published, spec=replace(published.spec, devices=devices))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What ``kerf drain`` and ``kerf undrain`` share: their argument, and calls to the API server.
+"""What ``kerf drain`` and ``kerf undrain`` share: their argument, their sentences, and calls to the API server.
 
 The state of a cluster is read as it is, not without annotations as for dumps: a mark on a pod says that it is not to be
 evicted.
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -38,6 +39,10 @@ from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from kerf_dra.driver.reclaim.cards import DrainableCard
 
+_WIDTH: Final = 80
+"""Columns of sentences: the width of a terminal that has not been resized."""
+_LONGEST_NAME: Final = 76
+"""The longest name that fits into a line, behind its indent and before a comma: names are never broken."""
 _POLL_S = 1.0
 """Seconds between two reads of a maintenance that is waited for."""
 _ACTS: Final[Mapping[str, str]] = MappingProxyType(
@@ -169,6 +174,28 @@ async def create_maintenance(
             return await client.get(CARD_MAINTENANCES, name)
 
 
+def wrap_sentence(text: str, *, first: str = "", others: str = "  ") -> list[str]:
+    """Return a sentence in lines, indented by ``first`` and ``others``; names are never broken, because people copy
+    them.
+    """
+    return wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def name_maintenances(names: Sequence[str]) -> str:
+    """Return the maintenances of a card as sentences have them: by name where all names fit into lines.
+
+    The name that ``kerf drain`` gives has the node and the UUID in it, so that it may be longer.
+
+    >>> name_maintenances(["fan"]), name_maintenances(["node-1." + "0" * 70]), name_maintenances(["fan", "0" * 77])
+    ('CardMaintenance fan', 'its CardMaintenance', 'its 2 CardMaintenances')
+    """
+    if all(len(each) <= _LONGEST_NAME for each in names):
+        return f"CardMaintenance {', '.join(names)}"
+    return "its CardMaintenance" if len(names) == 1 else f"its {len(names)} CardMaintenances"
+
+
 def wanted_phase(held: CardMaintenanceObject) -> MaintenancePhase:
     """Return the phase in which nothing more follows by itself."""
     return "Free" if held.spec.get("then", "None") == "None" else "Returned"
@@ -190,7 +217,7 @@ async def wait_for_end(
                 await anyio.sleep(_POLL_S)
                 seen = await client.find(CARD_MAINTENANCES, held.metadata.name)
                 if seen is not None and (now := _summarize(seen)) != reported:
-                    print_text(now, err=True)
+                    print_text("\n".join(wrap_sentence(now)), err=True)
                     reported = now
         return seen
 

@@ -1,9 +1,9 @@
 """``kerf drain``: withholds one card of a node, and has the pods that hold it evicted."""
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from textwrap import wrap
 from typing import Final
 
 import click
@@ -19,9 +19,11 @@ from kerf_dra.driver.cli.cluster.card_maintenances import (
     NodeCardParameter,
     create_maintenance,
     find_maintenance,
+    name_maintenances,
     read_input,
     wait_for_end,
     wanted_phase,
+    wrap_sentence,
 )
 from kerf_dra.driver.cli.options import option
 from kerf_dra.driver.cli.options.cluster import access_options, format_count, with_exit_codes
@@ -38,8 +40,7 @@ from kerf_dra.driver.diagnostics.drain.report import DrainedHolder, DrainReport,
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.resource_faults import explain_unjudged
 
-_WIDTH: Final = 80
-"""Columns of sentences: the width of a terminal that has not been resized."""
+_HEADER: Final = ("POD", "OWNER", "HOLDS", "ROOM AT")
 _TIMEOUT_S: Final = 600.0
 """Seconds that --wait waits: pods have half a minute to end, and disruption budgets minutes."""
 
@@ -115,12 +116,14 @@ def command(
         held = event_loop.run(create_maintenance, kubeconfig, context, target, spec)
     report = _with_maintenance(report, held)
     if output == "text":
-        click.echo("\n".join(_lines(make_printable(report), held, was_there=was_there, dry_run=dry_run)))
+        columns = shutil.get_terminal_size().columns
+        lines = render_drain(make_printable(report), held, columns, was_there=was_there, dry_run=dry_run)
+        click.echo("\n".join(lines))
     if waits and held is not None and not dry_run:
         held = event_loop.run(wait_for_end, kubeconfig, context, held, timeout_s)
         report = _with_maintenance(report, held)
         if output == "text":
-            print_text("\n".join(_describe_end(make_printable(report), held, timeout_s)))
+            print_text("\n".join(render_end(make_printable(report), held, timeout_s)))
     if output != "text":
         print_document(report, output)
     if dry_run:
@@ -148,29 +151,47 @@ def _with_maintenance(report: DrainReport, held: CardMaintenanceObject | None) -
     return replace(report, maintenance=held.metadata.name, phase=status.phase or "", message=status.message)
 
 
-def _lines(report: DrainReport, held: CardMaintenanceObject | None, *, was_there: bool, dry_run: bool) -> Iterator[str]:
-    place = ", ".join(each for each in (report.uuid, report.pci_address) if each)
+def render_drain(
+    report: DrainReport, held: CardMaintenanceObject | None, columns: int, *, was_there: bool, dry_run: bool
+) -> Iterator[str]:
+    """Yield the lines about a card, its pods and its maintenance, for a terminal of ``columns``."""
     pods = format_count(len(report.evict), "pod")
-    yield click.style(f"card {report.card} of {report.node} ({place}): {pods} to evict", bold=True)
+    for line in wrap_sentence(f"card {report.card} of {report.node}: {pods} to evict"):
+        yield click.style(line, bold=True)
+    named = (("UUID", report.uuid), ("PCI address", report.pci_address))
+    yield from wrap_sentence(", ".join(f"{what} {value}" for what, value in named if value))
     if report.evict:
         yield ""
-        rows = [(each.pod, each.owner or "-", ", ".join(each.devices), _room(each)) for each in report.evict]
-        yield format_table(("POD", "OWNER", "HOLDS", "ROOM AT"), rows)
+        yield from _list_evicted(report, columns)
     yield from _notes(report)
     yield ""
     if held is None:
-        yield from _wrapped("nothing is changed: this was a dry run")
+        yield from wrap_sentence("nothing is changed: this was a dry run")
     elif was_there:
         since, why = held.metadata.creation_timestamp or "", to_one_line(str(held.spec.get("reason", "")))
-        yield from _wrapped(
-            f"it is in maintenance since {since}{f': {why}' if why else ''} (CardMaintenance {report.maintenance}, "
-            f"{report.phase or 'without a status yet'})" + ("; nothing is changed" if dry_run else "")
+        yield from wrap_sentence(
+            f"it is in maintenance since {since}{f': {why}' if why else ''} "
+            f"({name_maintenances([report.maintenance])} is {report.phase or 'without a status yet'})"
+            + ("; nothing is changed" if dry_run else "")
         )
     else:
-        yield from _wrapped(
-            f"CardMaintenance {report.maintenance} is created: the card gets no new claims, and `kerf controller "
-            f"--reclaim` evicts its pods{_then(held)}; see kubectl get cardmaintenance {report.maintenance}"
+        yield from wrap_sentence(
+            f"{name_maintenances([report.maintenance])} is created: the card gets no new claims, and `kerf controller "
+            f"--reclaim` evicts its pods{_then(held)}; `kubectl get cardmaintenances` says how far it is"
         )
+
+
+def _list_evicted(report: DrainReport, columns: int) -> Iterator[str]:
+    """Yield a table of the pods; where one of its lines would be longer than ``columns``, one fact of a pod a line."""
+    rows = [(each.pod, each.owner or "-", ", ".join(each.devices), _room(each)) for each in report.evict]
+    lines = format_table(_HEADER, rows).splitlines()
+    if max(map(len, lines)) <= columns:
+        yield from lines
+        return
+    for pod, *facts in rows:
+        yield pod
+        for name, fact in zip(_HEADER[1:], facts, strict=True):
+            yield from wrap_sentence(fact, first=f"  {name:<9}", others=" " * 11)
 
 
 def _then(held: CardMaintenanceObject) -> str:
@@ -195,27 +216,30 @@ def _notes(report: DrainReport) -> Iterator[str]:
         yield ""
         for each in report.others:
             who = f"pod {each.pod}" if each.pod else f"claim {', '.join(each.claims)}"
-            yield from _wrapped(f"{who} ({', '.join(each.devices)}): {each.message}")
+            yield from wrap_sentence(f"{who} ({', '.join(each.devices)}): {each.message}")
     blocked = {name: None for each in report.evict for name in each.disruption_budgets}
     if blocked:
         yield ""
-        yield from _wrapped(f"disruption budgets that allow no eviction now, and are waited for: {', '.join(blocked)}")
+        yield from wrap_sentence(
+            f"disruption budgets that allow no eviction now, and are waited for: {', '.join(blocked)}"
+        )
     if report.evict and not report.budgets_known:
         yield ""
-        yield from _wrapped("disruption budgets could not be read: how they delay evictions is not known")
+        yield from wrap_sentence("disruption budgets could not be read: how they delay evictions is not known")
     if report.unjudged:
-        yield from _wrapped(report.unjudged)
+        yield from wrap_sentence(report.unjudged)
 
 
-def _describe_end(report: DrainReport, held: CardMaintenanceObject | None, timeout_s: float) -> Iterator[str]:
+def render_end(report: DrainReport, held: CardMaintenanceObject | None, timeout_s: float) -> Iterator[str]:
+    """Yield how a wait has ended; ``held`` None: the maintenance was deleted."""
     if held is None:
-        yield from _wrapped("the CardMaintenance has been deleted meanwhile: the card gets claims again")
+        yield from wrap_sentence("the CardMaintenance has been deleted meanwhile: the card gets claims again")
     elif report.phase in (wanted_phase(held), "Stuck"):
-        yield from _wrapped(f"{report.phase}: {report.message}")
+        yield from wrap_sentence(f"{report.phase}: {report.message}")
     elif report.phase:
-        yield from _wrapped(f"{_not_yet(held)} after {timeout_s:g} s, {report.phase}: {report.message}")
+        yield from wrap_sentence(f"{_not_yet(held)} after {timeout_s:g} s, {report.phase}: {report.message}")
     else:
-        yield from _wrapped(
+        yield from wrap_sentence(
             f"{_not_yet(held)} after {timeout_s:g} s, and without a status: `kerf controller --reclaim` does not run "
             "(reclaim.enabled of the chart), so no pod is evicted"
         )
@@ -223,8 +247,3 @@ def _describe_end(report: DrainReport, held: CardMaintenanceObject | None, timeo
 
 def _not_yet(held: CardMaintenanceObject) -> str:
     return "not free" if wanted_phase(held) == "Free" else "not back"
-
-
-def _wrapped(text: str) -> Sequence[str]:
-    """Return a sentence in lines; names are never broken, because people copy them."""
-    return wrap(text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -12,7 +12,9 @@ from kerf_dra.driver.cli.cluster.card_maintenances import (
     NodeCardParameter,
     delete_maintenances,
     list_maintenances_of,
+    name_maintenances,
     read_input,
+    wrap_sentence,
 )
 from kerf_dra.driver.cli.options.cluster import access_options, with_exit_codes
 from kerf_dra.driver.cli.output import OutputFormat, output_formats, print_document, print_text
@@ -46,7 +48,8 @@ def command(card: CardArgument, kubeconfig: Path | None, context: str | None, ou
     event_loop.run(delete_maintenances, kubeconfig, context, found)
     names = [each.metadata.name for each in found]
     if output == "text":
-        print_text(f"card {card.card} of {card.node} gets claims again: CardMaintenance {', '.join(names)} is deleted")
+        text = f"card {card.card} of {card.node} gets claims again; deleted: {name_maintenances(names)}"
+        print_text("\n".join(wrap_sentence(text)))
     else:
         print_document({"node": card.node, "card": card.card, "deleted": names}, output)
     return 0
