@@ -1,4 +1,5 @@
-"""Requests of Kerf's service accounts to a real API server, and what it says: the cases of ``test_permissions``.
+"""Requests of Kerf's service accounts to a real API server, and what it says: the cases of ``test_permissions`` and
+``test_maintenance_policies``.
 
 All writes are dry runs, which are authorized and admitted as others are.
 """
