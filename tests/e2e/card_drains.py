@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from tests.e2e import pods
@@ -96,6 +97,20 @@ class Cards:
             return not await self.list_taints(card)
 
         await eventually(f"{card} is not tainted", is_untainted, but=lambda: self.list_taints(card))
+
+
+class Hooks:
+    """The folder of hooks of a node."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o755, exist_ok=True)
+
+    def add(self, name: str, script: str, mode: int = 0o755) -> Path:
+        path = self._folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(mode)
+        return path
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import pynvml
@@ -14,7 +15,7 @@ import pytest
 
 from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.e2e import pods
-from tests.e2e.card_drains import KERF, Cards, deployment, draining
+from tests.e2e.card_drains import KERF, Cards, Hooks, deployment, draining
 from tests.e2e.hardware import ON_NVIDIA
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
@@ -114,19 +115,34 @@ async def test_a_sick_card_is_reset_and_back_and_pods_of_the_others_have_not_res
     assert (await cards.until_phase(name, "Returned"))["work"]["state"] == "Done"
 
 
-async def test_who_has_a_card_open_is_named_and_nothing_is_reset_until_it_ends(
-    cards: Cards, machine: NvidiaMachine
+@pytest.mark.parametrize(
+    ("spec", "reset", "runs"),
+    [({"then": "Reset"}, 1, 0), ({"then": "Hook", "hook": "fan"}, 0, 1)],
+    ids=["reset", "hook"],
+)
+async def test_who_has_a_card_open_is_named_and_nothing_is_done_until_it_ends(
+    namespace: Namespace,
+    cards: Cards,
+    reclaimer: Kerf,
+    machine: NvidiaMachine,
+    tmp_path: Path,
+    spec: dict[str, str],
+    reset: int,
+    runs: int,
 ) -> None:
-    resets = count_resets(machine)
+    resets, ran = count_resets(machine), tmp_path / "ran"
+    ran.touch()
+    Hooks(reclaimer.hooks_folder(namespace.node.name)).add("fan", f"echo run >> {ran}")
     with hold(machine, 1) as pid:
-        name = await cards.drain("gpu-1", then="Reset")
+        name = await cards.drain("gpu-1", **spec)
         status = await cards.until_phase(name, "Stuck")
         assert f"({pid})" in status["message"]
         assert status["work"]["state"] == "Waiting"
-        assert count_resets(machine) == resets
+        assert (count_resets(machine), ran.read_text()) == (resets, "")
         assert await cards.list_taints("gpu-1") == {"gpu.kerf.dev/maintenance=idle"}
     await cards.until_phase(name, "Returned")
-    assert [now - then for now, then in zip(count_resets(machine), resets, strict=True)] == [0, 1, 0, 0]
+    assert [now - then for now, then in zip(count_resets(machine), resets, strict=True)] == [0, reset, 0, 0]
+    assert ran.read_text() == "run\n" * runs
 
 
 async def test_the_mig_mode_of_an_ampere_card_is_switched_off_and_on(

@@ -3,6 +3,7 @@ fails, keeps the card from pods until ``kerf undrain``. The pods of the other ca
 """
 
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import anyio
 import pytest
 
 from tests.e2e import pods
-from tests.e2e.card_drains import Cards, deployment, draining
+from tests.e2e.card_drains import Cards, Hooks, deployment, draining
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
@@ -40,20 +41,6 @@ class Answer(NamedTuple):
     code: int
     text: str
     """Its output, as one line."""
-
-
-class Hooks:
-    """The folder of hooks of a node."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(mode=0o755, exist_ok=True)
-
-    def add(self, name: str, script: str, mode: int = 0o755) -> Path:
-        path = self._folder / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(mode)
-        return path
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +142,34 @@ async def test_a_hook_that_fails_keeps_the_card_withheld_and_says_why_and_what_t
     assert runs.read_text() == "run\n"
 
     assert (await run_kerf(cluster, "undrain", place)).code == 0
+    await until_returned(cards)
+
+
+@pytest.mark.parametrize("ending", ["stop_plugin", "crash_plugin"])
+async def test_a_hook_that_was_interrupted_does_not_run_again(
+    cluster: Cluster, namespace: Namespace, cards: Cards, hooks: Hooks, kerf: Kerf, tmp_path: Path, ending: str
+) -> None:
+    runs, node = tmp_path / "runs", namespace.node.name
+    hooks.add("slow", f"echo $$ >> {runs}; exec sleep 1000000")
+    name = await cards.drain(DRAINED, then="Hook", hook="slow")
+    await cards.until_phase(name, "Acting")
+
+    async def has_begun() -> bool:
+        return runs.exists() and bool(runs.read_text())
+
+    await eventually("the hook has begun", has_begun)
+    await getattr(kerf, ending)(node)
+    [process] = map(int, runs.read_text().split())
+    os.kill(process, signal.SIGKILL)  # as a container's end does
+    kerf.start_plugin_again(node)
+    await kerf.wait_plugin_ready(node)
+    status = await cards.until_phase(name, "Stuck")
+    assert status["message"] == (
+        f"the plugin was ended in the middle, and does not begin again: see what was done; {WHAT_TO_DO}"
+    )
+    assert await cards.list_taints(DRAINED) == WITHHELD
+    assert len(runs.read_text().split()) == 1
+    assert (await run_kerf(cluster, "undrain", f"{node}/{DRAINED}")).code == 0
     await until_returned(cards)
 
 
