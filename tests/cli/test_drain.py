@@ -322,6 +322,21 @@ async def test_undrain_deletes_the_maintenances_of_the_card_and_of_no_other(
     )
 
 
+async def test_undrain_of_a_card_that_is_in_no_maintenance_names_some_of_those_that_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with site(tmp_path, capsys) as place:
+        await publish(place, build_state())
+        for number in range(1, 8):
+            spec: JsonObject = {"nodeName": f"node-{number}", "card": "GPU-9"}
+            await place.client.create(
+                CARD_MAINTENANCES, CardMaintenanceObject(metadata=ObjectMeta(name=f"m{number}"), spec=spec)
+            )
+        answer = await place.run("undrain", "node-1/gpu-0")
+    assert (answer[0], answer[1]) == (2, "")
+    assert answer[2].endswith("; there are those of node-1/GPU-9, node-2/GPU-9, node-3/GPU-9 and 4 more\n")
+
+
 def deletion_text(card: str, node: str, names: str) -> str:
     return f"card {card} of {node} gets claims again; deleted: CardMaintenance {names}\n"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from kerf_dra.api.kerf.card_maintenance import CardMaintenanceObject
+from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.cli import event_loop
 from kerf_dra.driver.cli.cluster.card_maintenances import (
     CardArgument,
@@ -57,4 +58,4 @@ def command(card: CardArgument, kubeconfig: Path | None, context: str | None, ou
 
 def _list_others(maintenances: Sequence[CardMaintenanceObject]) -> str:
     others = [f"{each.spec.get('nodeName')}/{each.spec.get('card')}" for each in maintenances]
-    return f"there are those of {', '.join(others)}" if others else "there is none of any card"
+    return f"there are those of {list_names(others)}" if others else "there is none of any card"
