@@ -77,7 +77,8 @@ def test_output_is_printable_text_of_few_lines(folder: HookFolder) -> None:
 
 
 def test_the_last_line_of_long_ones_is_not_lost_in_a_status(folder: HookFolder) -> None:
-    add(folder, "long", "for each in a b c d; do printf '%500s\\n' $each | tr ' ' -; done; echo no such firmware; exit 1")
+    long = "for each in a b c d; do printf '%500s\\n' $each | tr ' ' -; done"
+    add(folder, "long", f"{long}; echo no such firmware; exit 1")
     said = folder.run("long", VARIABLES).describe()
     assert said.endswith("-… | no such firmware")
     assert len(said) < 900, "the message of a status has 1024 characters, and says more"
