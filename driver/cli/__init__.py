@@ -162,7 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     except click.Abort:
         return 128 + signal.SIGINT
     except click.ClickException as error:
-        _tell(error.show)
+        _write_error(error.show)
         return error.exit_code
     except SystemExit:  # click ends so when the reader of a pipe has closed it
         return _report(BrokenPipeError())
@@ -177,7 +177,7 @@ def _report(error: BaseException) -> int:
     if os.environ.get(TRACEBACK) and not all(isinstance(each, KerfError) for each in errors):
         traceback.print_exception(error)
     for line in dict.fromkeys(line for each in errors for line in _lines_of(each)):
-        _tell(partial(print_text, line, err=True))
+        _write_error(partial(print_text, line, err=True))
     if any(isinstance(each, OSError) and each.filename is None for each in errors):
         _drop_output()
     if any(isinstance(each, BrokenPipeError) for each in errors):
@@ -204,7 +204,7 @@ def _lines_of(error: BaseException) -> list[str]:
             ]
 
 
-def _tell(write: Callable[[], object]) -> None:
+def _write_error(write: Callable[[], object]) -> None:
     """Write to standard error, unless that cannot be written either."""
     with suppress(OSError):
         write()

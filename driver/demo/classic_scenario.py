@@ -212,11 +212,11 @@ class ClassicScenario(DemoCluster):
         """Ask `kerf why` about pods, show the answers that will not change (``is_last``: all), return their pods."""
         refs = [ObjectRef(*name.split("/")) for name in names]
         explanations = await self.explain(self.client, refs, self.display.width - 2)
-        told = [explanation for explanation in explanations if explanation.is_final or is_last]
-        for explanation in told:
+        shown = [explanation for explanation in explanations if explanation.is_final or is_last]
+        for explanation in shown:
             self.report.waiting.append(WaitingReport(pod=str(explanation.pod), why=explanation.lines))
             show_explanation(self.display, explanation)
-        return {str(explanation.pod) for explanation in told}
+        return {str(explanation.pod) for explanation in shown}
 
     async def _apply(self, objects: Sequence[JsonObject]) -> None:
         self._applied += objects

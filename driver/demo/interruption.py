@@ -42,7 +42,7 @@ class Interruption:
                 if self._kept is not None and not self._kept.is_set():
                     self._kept.set()
                 elif not self.scope.cancel_called:
-                    _tell("interrupted: its programs are stopped now; Ctrl-C again ends them at once")
+                    _print_line("interrupted: its programs are stopped now; Ctrl-C again ends them at once")
                     self.scope.cancel()
                 else:
                     await self._end_at_once(number)
@@ -57,7 +57,7 @@ class Interruption:
         await anyio.sleep(_QUIET_S)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-        _tell(f"ended at once: its programs were killed{_describe_removal(self.folder)}")
+        _print_line(f"ended at once: its programs were killed{_describe_removal(self.folder)}")
         os._exit(128 + number)
 
 
@@ -83,7 +83,7 @@ async def run_in_folder(demo: FolderRun) -> int:
         tasks.cancel_scope.cancel()
     if not interruption.scope.cancelled_caught:
         return code
-    _tell(f"cleaned up: its cluster and its programs have ended{_describe_removal(root)}")
+    _print_line(f"cleaned up: its cluster and its programs have ended{_describe_removal(root)}")
     return INTERRUPTED
 
 
@@ -95,7 +95,7 @@ def _describe_removal(folder: Path | None) -> str:
     return f", and the folder {folder} is removed, with their logs and simulated cards"
 
 
-def _tell(text: str) -> None:
+def _print_line(text: str) -> None:
     """Write a line on standard error, below the line that shows what is waited for."""
     with suppress(OSError):  # the terminal may have gone
         click.echo(f"\nkerf demo: {text}", err=True)

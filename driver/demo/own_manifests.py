@@ -142,9 +142,9 @@ class OwnManifests(PodRunner):
         for explanation in await self.explain(self.environment.client, refs, self.display.width - 2):
             if explanation.is_final or is_last:
                 self.answered.add(str(explanation.pod))
-                self._tell(explanation)
+                self._show_answer(explanation)
 
-    def _tell(self, explanation: Explanation) -> None:
+    def _show_answer(self, explanation: Explanation) -> None:
         """Show an answer, unless it is that about an earlier pod but for its name."""
         pod, why = explanation.pod, explanation.lines
         alike = next((earlier for earlier in self.report.waiting if _is_alike(earlier, explanation)), None)

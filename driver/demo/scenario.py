@@ -168,13 +168,13 @@ class Scenario(PodRunner):
         """Run one file after the other; earlier ones make room where the cluster is full. Returns what cannot run."""
         running: list[Manifest] = [*kept]
         skipped: dict[str, str] = {}
-        is_told = False
+        is_explained = False
         for example in examples:
             obstacle = await self._try_example(example)
             if obstacle and running:
-                if not is_told:
+                if not is_explained:
                     self.display.say("Where the cluster is full, the examples that ran until then are deleted.")
-                is_told = True
+                is_explained = True
                 await self.delete(running)
                 running.clear()
                 obstacle = await self._try_example(example)
@@ -237,8 +237,8 @@ class Scenario(PodRunner):
             after = await self._partition_card(plan.large, node)
             took_s = self.clock() - begin
             self.display.say("")
-            self.display.say(f"The pods end, and others ask for {large}: the card is cut anew, {took_s:.1f} s later.")
-            draw_card(self.display, {"anew": self.card(node, empty.name)}, label_profiles(after))
+            self.display.say(f"The pods end, and others ask for {large}: the card is cut again, {took_s:.1f} s later.")
+            draw_card(self.display, {"after": self.card(node, empty.name)}, label_profiles(after))
             await self.display.hold()
             await self.delete_everything(self.manifests)
         card = _one_card([*before, *after])

@@ -128,8 +128,8 @@ class Settings:
     """Time from an unprepare to the removal of what the claim shows in its status. The pod has ended: within seconds
     most claims are deleted or deallocated, and to find that takes one read, where the removal takes a write, too."""
     maintenance_retry_s: float = 5.0
-    """Time between two looks at a card in maintenance that something keeps from being reset or the like: whoever has
-    ended that waits, and a look is a survey and a list of the node's slices."""
+    """Time between two looks at a card in maintenance that is not free yet for a reset or the like. An administrator
+    who has ended what uses it waits this long at most; a look is a survey and a list of the node's slices."""
     verification_interval_s: float = 10.0
     """Time between two verifications of a card after a reset or the like, and the longest wait for its health in each:
     a driver reports it some seconds after the card is back."""

@@ -177,8 +177,8 @@ def _describe(seen: Observation, holders: Iterable[Holder]) -> str:
     texts = []
     for each in holders:
         who = f"pod {each.pod}" if each.pod is not None else f"claim {each.claims[0]}"
-        told = seen.answers.get(each.uid) or each.message
-        texts.append(f"{who} holds {', '.join(each.devices)}" + (f" ({told})" if told else ""))
+        answer = seen.answers.get(each.uid) or each.message
+        texts.append(f"{who} holds {', '.join(each.devices)}" + (f" ({answer})" if answer else ""))
     if texts:
         return "; ".join(texts)
     return (

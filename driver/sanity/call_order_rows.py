@@ -209,7 +209,7 @@ ROWS: Final = (
         id="PREPARE-11",
         level=Level.MUST,
         tries="prepare of a claim with the name of another one, deleted while it was prepared, and unprepare of that",
-        source="KEP-4381: claims are told apart by their UIDs; StatefulSets make claims of the same name again",
+        source="KEP-4381: claims are identified by their UIDs; StatefulSets make claims of the same name again",
         remedy="keep what was prepared by the claim's UID, not by its name",
         check=_check_made_again,
     ),

@@ -36,7 +36,7 @@ class ReleaseContract:
         plugin.prepare(plugin.allocate(partition, "new"))
         second = plugin.contents()
         if first == second:
-            pytest.skip("a partition made anew has the old id and UUID: only the plugin's records tell them apart")
+            pytest.skip("a partition made again has the old id and UUID: only the plugin's records distinguish them")
         plugin.backend.unprepare(handle)
         assert plugin.contents() == second
 

@@ -100,7 +100,7 @@ def reasons() -> set[str]:
                     targets=[ast.Tuple(elts=[ast.Name(id="reason"), *_])], value=ast.Tuple(elts=[value, *_])
                 ):
                     found.update(words_of(path, value))
-                case ast.Call(func=ast.Attribute(attr="_tell"), args=[_, ast.Dict(keys=[key])]):
+                case ast.Call(func=ast.Attribute(attr="_report_changes"), args=[_, ast.Dict(keys=[key])]):
                     found.update(words_of(path, key))
                 case ast.Assign(targets=[ast.Subscript(value=ast.Name(id="found"), slice=key)]):
                     found.update(words_of(path, key))

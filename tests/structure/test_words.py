@@ -18,7 +18,7 @@ from tools.sources import GENERATED, PRODUCT, files, text
 WORDS: Final = re.compile(
     r"\b(?:nobody|somebody|whoever|anew|tells?|told)\b|\b(?:can(?:not|no longer)?|could|to) be had\b", re.IGNORECASE
 )
-LINES: Final = 56
+LINES: Final = 15
 """How many lines still have such a word. The number only shrinks: a change that removes some lowers it."""
 _FOLDERS: Final = (*PRODUCT, "docs", "deploy", "tools")
 _SUFFIXES: Final = (".py", ".md", ".yaml", ".json", ".toml", ".c", ".h", ".tpl")

@@ -16,8 +16,8 @@ class ReclaimSettings:
     mode: ReclaimMode = ReclaimMode.REPORT
     """What is done: an administrator sees what Act would do before it does."""
     limits: RepairLimits = RepairLimits(cards=4, node_cards=2)  # noqa: RUF009  (frozen)
-    """How many cards are drained at a time, whoever has asked for it, and how many are repaired at a time without
-    having been asked for: half a node of eight, and a quarter of one. Zero: none."""
+    """How many cards are drained at the same time, for administrators and for repairs together, and how many repairs
+    of the reclaimer's own are under way: four in the cluster, half a node of eight, and two of one node. Zero: none."""
     evictions: int = 200
     """The most evictions in an hour: the pods of four cards with seven partitions each, of which each is shared by
     seven. Zero: none."""

@@ -179,7 +179,7 @@ class _ClassicExplainer:
             yield Cause(
                 code=CauseCode.CLAIM_CONTRADICTION,
                 message=f"{name}: {problem}",
-                next_step="delete the pods that use the claim, so that it is allocated anew, and see the log of the "
+                next_step="delete the pods that use the claim, so that it is allocated again, and see the log of the "
                 "driver's controller",
                 objects=(name,),
             )

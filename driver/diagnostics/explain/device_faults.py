@@ -126,8 +126,8 @@ def _faults_of_device(
             continue  # no fault of the device: these taints say who may have it, and a claim that has it keeps it
         toleration = next((each for each in result.tolerations if each.tolerates(taint)), None)
         for_s = toleration.toleration_seconds if toleration is not None else None
-        told = "which the claim does not tolerate" if toleration is None else "which the claim tolerates"
-        told += "" if for_s is None else f" for {for_s} s"
+        tolerance = "which the claim does not tolerate" if toleration is None else "which the claim tolerates"
+        tolerance += "" if for_s is None else f" for {for_s} s"
         node = result.pool.partition("/")[0]  # as Kerf's plugins name pools
         step = (
             plugin_taint_step(taint.key, {result.driver}, node)
@@ -140,7 +140,7 @@ def _faults_of_device(
         yield Cause(
             code=CauseCode.DEVICE_TAINTED,
             message=f"{result.device} of claim {claim.ref} is tainted {taint.key}={taint.value}:{taint.effect}{since}, "
-            f"{told}",
+            f"{tolerance}",
             next_step=step,
             objects=objects,
             is_fault=toleration is None,

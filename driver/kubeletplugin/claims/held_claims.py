@@ -19,7 +19,7 @@ class HeldClaims:
         self._cluster = cluster
         self._driver = driver
         self._state = state
-        self._told: set[tuple[str, DeviceId, str]] = set()
+        self._reported: set[tuple[str, DeviceId, str]] = set()
 
     async def list_allocated(self) -> Collection[DeviceId] | None:
         """Return the devices of this node that any claim has; None if unknown. Raises ApiError."""
@@ -36,8 +36,8 @@ class HeldClaims:
                     found.add(result.id)
                     if reason := self._find_held(result.id):
                         held.add((claim.metadata.uid, result.id, reason))
-                        self._tell(claim, result.id, reason)
-        self._told = held
+                        self._report(claim, result.id, reason)
+        self._reported = held
         return found
 
     def _find_held(self, device: DeviceId) -> str | None:
@@ -48,8 +48,8 @@ class HeldClaims:
             else self._state.restrictions.surveys.find_held(offered.partition)
         )
 
-    def _tell(self, claim: AllocatedClaim, device: DeviceId, reason: str) -> None:
-        if (claim.metadata.uid, device, reason) not in self._told:
+    def _report(self, claim: AllocatedClaim, device: DeviceId, reason: str) -> None:
+        if (claim.metadata.uid, device, reason) not in self._reported:
             self._cluster.report(
                 claim_reference(claim), type="Warning", reason=_REASON, message=f"{device.device}: {reason}"
             )

@@ -144,7 +144,7 @@ class ClaimPreparer:
             try:
                 await self._executor.execute((Step.WRITE_CDI,), ClaimContext(record.claim, record))
             except Exception as error:  # noqa: BLE001  (backends are third parties': the other claims go on)
-                _log.error("claim %s: its files cannot be written anew: %r", record.claim, error)
+                _log.error("claim %s: its files cannot be written again: %r", record.claim, error)
 
     async def _prepare_allocated(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)

@@ -129,11 +129,11 @@ class RefusedClaims:
 
     async def _handle(self, ref: ClaimRef) -> None:
         self._recheck(ref)
-        await self._tell_due(ref)
+        await self._report_due(ref)
         if ref in self._held:  # only now: of two times the queue keeps the earlier, and a back-off would not count
             self._queue.add(ref, after_s=self._recheck_s)
 
-    async def _tell_due(self, ref: ClaimRef) -> None:
+    async def _report_due(self, ref: ClaimRef) -> None:
         due = self._due.get(ref)
         if not due:
             return

@@ -78,26 +78,26 @@ class DescriptionWatch:
         if not self._kinds:
             return
         informers: list[tuple[Kind[Any], Informer[Any]]] = []
-        told: list[list[JsonObject]] = []
+        reported: list[list[JsonObject]] = []
 
-        def tell(_change: object) -> None:
+        def report(_change: object) -> None:
             # Until the first lists are complete, an object that is missing may still come.
             if not all(informer.synced for _, informer in informers):
                 return
             now = [self._to_document(kind, held) for kind, informer in informers for held in informer.store.values()]
-            if told != [now]:
-                told[:] = [now]
+            if reported != [now]:
+                reported[:] = [now]
                 on_change(now)
 
         for kind in self._kinds:
             selector = self._selectors.get(kind.kind, "")
-            informers.append((kind, Informer(self._client, kind, label_selector=selector, on_change=tell)))
+            informers.append((kind, Informer(self._client, kind, label_selector=selector, on_change=report)))
         async with anyio.create_task_group() as group:
             for kind, informer in informers:
                 group.start_soon(self._run, kind, informer)
             for _, informer in informers:
                 await informer.wait_synced()
-            tell(None)
+            report(None)
 
     def _to_document(self, kind: Kind[Any], held: Any) -> JsonObject:  # noqa: ANN401  (an object of the kind)
         """Return what an administrator has written of an object: the status of others changes with every node."""

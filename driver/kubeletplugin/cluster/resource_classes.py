@@ -21,7 +21,7 @@ class ResourceClassWatch:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._informer = Informer(client, RESOURCE_CLASSES, on_change=self._tell)
+        self._informer = Informer(client, RESOURCE_CLASSES, on_change=self._notify_followers)
         self._running = anyio.Lock()
         self._can_watch = False
         """Whether the kind has been there and readable."""
@@ -76,6 +76,6 @@ class ResourceClassWatch:
                 _log.info("ResourceClasses can be watched now")
         await self._informer.run()
 
-    def _tell(self, _: ObjectChange[ResourceClassObject]) -> None:
+    def _notify_followers(self, _: ObjectChange[ResourceClassObject]) -> None:
         for follower in tuple(self._followers):
             follower()

@@ -48,7 +48,7 @@ class ReservationKeeper:
         self._cluster = cluster
         self._state = state
         self._reservations = state.restrictions.reservations
-        self._told = ""
+        self._reported = ""
 
     async def run(self) -> None:
         """Confirm what is kept, as often as it changes, until cancelled."""
@@ -59,13 +59,13 @@ class ReservationKeeper:
             try:
                 problem = await self._step()
             except NotPublishedYetError:
-                problem = self._told
+                problem = self._reported
             except KerfError as error:
-                problem = f"nobody says yet what is published and what claims have: {error}"
+                problem = f"cannot list which devices are published and which claims have: {error}"
             is_waiting = bool(self._reservations.unconfirmed)
             if not is_waiting:
                 delays = self._settings.retry.delays()
-            self._tell(problem)
+            self._report(problem)
             with anyio.move_on_after(next(delays) if is_waiting else self._settings.reservation_retry_s):
                 await change.wait()
 
@@ -128,13 +128,13 @@ class ReservationKeeper:
             and names.isdisjoint(_excluded_names(card, partition))
         ]
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         """Log and report what keeps resources from being offered, once."""
-        if problem and problem != self._told:
+        if problem and problem != self._reported:
             message = f"extended resources of {self._settings.driver_name} are not offered in full: {problem}"
             _log.warning("%s", message)
             self._cluster.report(None, type="Warning", reason=_REASON, message=message)
-        self._told = problem
+        self._reported = problem
 
 
 def are_complete(slices: Sequence[ResourceSlice]) -> bool:

@@ -171,7 +171,7 @@ class ResourceAllocator:
         except KerfError as error:
             if uids & self._used:
                 raise
-            _log.warning("nobody says whether %s of %s is in use: %s", ", ".join(ids), resource, error)
+            _log.warning("cannot determine whether %s of %s is in use: %s", ", ".join(ids), resource, error)
             return
         for use in uses or ():
             if use.resource == resource and use.id in ids:

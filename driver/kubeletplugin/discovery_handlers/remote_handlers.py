@@ -148,7 +148,7 @@ class RegistrationServer:
         except SocketError as error:
             _log.warning("discovery handlers cannot register, will try again: %s", error)
             return False
-        _log.info("%s was removed: serving anew", self.socket)
+        _log.info("%s was removed, serving again", self.socket)
         return True
 
     async def _register(

@@ -74,7 +74,7 @@ node had put in its place, and the node does not follow objects of others."""
 _WORKERS: Final = 2
 """Configurations that are written at a time: one whose writes fail does not keep the others waiting."""
 
-_MAX_TOLD: Final = 4
+_MAX_REPORTED: Final = 4
 """The objects that one event names: the others have the same reason, most likely."""
 
 
@@ -226,14 +226,16 @@ class DeviceDiscovery:
         _lists.labels(name).inc()
         _devices.labels(name).set(len(checked.specs))
         if checked.problems:
-            self._tell(name, reason=NOT_TAKEN, message=f"handler {search.handler}: {'; '.join(checked.problems)}")
+            self._report_problem(
+                name, reason=NOT_TAKEN, message=f"handler {search.handler}: {'; '.join(checked.problems)}"
+            )
         self._queue.add(name)
 
     def _note_failure(self, name: str, search: _Search, why: str) -> None:
         if search.is_lost_since is None:
             search.is_lost_since = anyio.current_time()
         _failures.labels(name).inc()
-        self._tell(name, reason=FAILED, message=f"handler {search.handler}: {why}")
+        self._report_problem(name, reason=FAILED, message=f"handler {search.handler}: {why}")
         self._queue.add(name, after_s=self._settings.handler_grace_s)
 
     # What is written
@@ -342,13 +344,13 @@ class DeviceDiscovery:
 
     def _report_changes(self, name: str, search: _Search, texts: Sequence[str], *, reason: str) -> None:
         """Report what is wrong with objects, once, until it is something else."""
-        more = f"; and {len(texts) - _MAX_TOLD} more" if len(texts) > _MAX_TOLD else ""
-        message = "; ".join(texts[:_MAX_TOLD]) + more
+        more = f"; and {len(texts) - _MAX_REPORTED} more" if len(texts) > _MAX_REPORTED else ""
+        message = "; ".join(texts[:_MAX_REPORTED]) + more
         if message and search.reported.get(reason) != message:
-            self._tell(name, reason=reason, message=message)
+            self._report_problem(name, reason=reason, message=message)
         search.reported[reason] = message
 
-    def _tell(self, name: str, *, reason: str, message: str) -> None:
+    def _report_problem(self, name: str, *, reason: str, message: str) -> None:
         """Report what is wrong with a configuration on this node, as an event about it."""
         message = to_one_line(f"node {self._node}: {message}")
         _log.warning("configuration %s: %s", name, message)

@@ -81,7 +81,7 @@ class HardwareSurveyor:
         """The cards that claims have and that the latest discovery has missed, by UUID."""
         self._replacements: frozenset[CardReplacement] = frozenset()
         """Those of the latest discovery."""
-        self._told: dict[str, Mapping[str, str]] = {}
+        self._reported: dict[str, Mapping[str, str]] = {}
         self._problems = ProblemLog(_log)
         self._running: set[str] = set()
         self._requested: set[str] = set()
@@ -140,8 +140,8 @@ class HardwareSurveyor:
         doubtful = new | ((missed_uuids ^ self._missed) & found.keys())
         self._cards, self._missed = found, missed_uuids
         self._surveys.keep_only(found.keys())
-        for card_uuid in self._told.keys() - found.keys():
-            del self._told[card_uuid]
+        for card_uuid in self._reported.keys() - found.keys():
+            del self._reported[card_uuid]
         for card_uuid in new:
             self._surveys.fail(card_uuid, "it has not been surveyed yet", is_doubtful=False)
         if doubtful:
@@ -217,11 +217,11 @@ class HardwareSurveyor:
             is_doubtful = stuck is not None or isinstance(error, ContradictorySurveyError)
             changed = self._surveys.fail(card.uuid, reason, is_doubtful=is_doubtful, is_absent=is_absent) or is_absent
             self._count_quarantined()
-            self._tell(card, {"SurveyFailed": f"card {card.uuid} cannot be surveyed: {reason}"})
+            self._report_changes(card, {"SurveyFailed": f"card {card.uuid} cannot be surveyed: {reason}"})
             return changed
         changed |= self._restrictions.refusals.expire(card.uuid, lambda part: bool(self._surveys.find_held(part)))
         self._count_quarantined()
-        self._tell(card, {})
+        self._report_changes(card, {})
         self._state.note_surveyed(card.uuid)
         return changed
 
@@ -279,16 +279,16 @@ class HardwareSurveyor:
     def _count_quarantined(self) -> None:
         _QUARANTINED.labels(self._driver).set(len(self._surveys.quarantine))
 
-    def _tell(self, card: Card, failure: Mapping[str, str]) -> None:
+    def _report_changes(self, card: Card, failure: Mapping[str, str]) -> None:
         """Log and report what is new of a card, once for each change."""
-        told = self._told.get(card.uuid, {})
+        reported = self._reported.get(card.uuid, {})
         state = {**self._surveys.describe(card), **failure}
         for reason, message in state.items():
-            if told.get(reason) != message:
+            if reported.get(reason) != message:
                 _log.warning("%s", message)
                 self._events.report_node("Warning", reason, message)
-        if told and not state:
+        if reported and not state:
             message = f"card {card.uuid} is free for claims again"
             _log.info("%s", message)
             self._events.report_node("Normal", "CardFree", message)
-        self._told[card.uuid] = state
+        self._reported[card.uuid] = state

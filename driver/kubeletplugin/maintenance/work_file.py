@@ -60,8 +60,8 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
 
     def __str__(self) -> str:
         since = f" since {self.started_at}" if self.started_at else ""
-        told = f": {to_one_line(self.message)}" if self.message else ""
-        return f"{self.act}, {self.stage}{since}{told}"
+        message = f": {to_one_line(self.message)}" if self.message else ""
+        return f"{self.act}, {self.stage}{since}{message}"
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

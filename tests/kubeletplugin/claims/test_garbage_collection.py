@@ -356,7 +356,7 @@ async def test_files_of_prepared_claims_are_written_anew_and_one_failure_keeps_n
         handle.clear()
         await core.preparer.restore_files()
         assert core.store.names() == names[1:]
-        assert "claim default/a: its files cannot be written anew" in caplog.text
+        assert "claim default/a: its files cannot be written again" in caplog.text
         handle.update(refused)
         await core.preparer.restore_files()
         assert [core.store.path(name).read_text() for name in names] == texts

@@ -51,7 +51,7 @@ def sample_devices(proc: Path, handles: Sequence[DflHandle]) -> tuple[DeviceSamp
     """Return how many processes have the nodes of each device open. Raises UnreadableFilesError."""
     if not handles or not is_first_namespace(proc):
         return (DeviceSample(),) * len(handles)
-    # Every user of VFIO has its first node open; those of functions are what tells.
+    # Every user of VFIO has its first node open; only the nodes of functions show which function is in use.
     nodes = [{node.path for node in build_edits(handle).device_nodes} - {"/dev/vfio/vfio"} for handle in handles]
     users = find_openers(proc, frozenset().union(*nodes))
     return tuple(DeviceSample(processes=len({pid for node in each for pid in users.get(node, ())})) for each in nodes)

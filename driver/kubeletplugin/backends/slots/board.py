@@ -380,7 +380,7 @@ class SlotsBoard(SlotLoader):
         """
         names = [one.base.name for one in self._layouts.values()]
         if overlays is None and len(names) != 1:
-            return "", f"which base design is loaded cannot be told: {self._overlays} cannot be read"
+            return "", f"cannot determine which base design is loaded: {self._overlays} cannot be read"
         found = overlays.bases if overlays is not None else ()
         known = [name for name in found if name in names]
         if len(known) > 1:
@@ -433,7 +433,7 @@ class SlotsBoard(SlotLoader):
             wanted = {slot: wanted[slot] for slot in slots.units if slot in wanted}
         elif contents.forgotten:
             raise HardwareConflictError(
-                f"in use outside of Kerf: dfx-mgrd was started anew, and knows nothing of {contents.forgotten[0]}, "
+                f"in use outside of Kerf: dfx-mgrd was restarted and does not know {contents.forgotten[0]}, "
                 "which is loaded; boot the node"
             )
         for slot, one in wanted.items():

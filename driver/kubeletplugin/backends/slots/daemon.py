@@ -120,7 +120,7 @@ class DfxDaemon:
         result, _ = messages.parse_result(self._ask(request, _QUERY_S, what))
         if result != 0:
             raise HardwareBusyError(
-                f"{what}: dfx-mgrd answers {result}, as it does where a slot is in use, and where it was started anew "
+                f"{what}: dfx-mgrd answers {result}, which means that a slot is in use, or that it was restarted "
                 "since the base design was loaded: then boot the node"
             )
 

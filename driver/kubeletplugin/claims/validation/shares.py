@@ -74,9 +74,7 @@ def check_share(one: AllocatedResult) -> Iterator[Problem]:
     elif share_id is not None and not _UUID.fullmatch(share_id):
         yield Problem(f"{one.path}.shareID", f"{share_id!r:.80} is not a UUID in lower case")
     elif share_id is None and is_shared and one.device.divided:
-        yield Problem(
-            f"{one.path}.shareID", f"required, as device {name} is shared: without it nothing tells shares apart"
-        )
+        yield Problem(f"{one.path}.shareID", f"required, as device {name} is shared: it identifies the share")
     if one.result.consumed_capacity and (not is_shared or share_id is None):
         yield Problem(
             f"{one.path}.consumedCapacity", f"device {name} is allocated as a whole: only shares consume a part"

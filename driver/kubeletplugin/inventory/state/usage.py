@@ -31,7 +31,7 @@ class DeviceUsage:
 
     @property
     def says_whether_idle(self) -> bool:
-        """Whether the latest sample can tell use from idleness."""
+        """Whether the latest sample shows if the device is in use or idle."""
         return self.sample.processes is not None or self.sample.busy is not None
 
 

@@ -80,7 +80,7 @@ static nvmlReturn_t map(void) {
     if (fstat(file, &status) == 0 && status.st_size == sizeof *machine)
         mapped = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (mapped == MAP_FAILED || ((struct state *)mapped)->magic != MAGIC) {
-        fprintf(stderr, "libnvidia-ml stand-in: %s was made for another version of it: make the machine anew\n", path);
+        fprintf(stderr, "libnvidia-ml stand-in: %s was made for another version of it: make the machine again\n", path);
         if (mapped != MAP_FAILED)
             munmap(mapped, sizeof *machine);
         unmap();

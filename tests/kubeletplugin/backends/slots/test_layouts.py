@@ -356,9 +356,7 @@ def test_a_daemon_that_was_started_anew_cannot_exchange_the_layout(node: LayoutN
     node.daemon.forget()
     node.new_calls()
     for partition in (node.half(), node.flat()):
-        node.fail_to_prepare(
-            partition, HardwareBusyError, "was started anew since the base design was loaded: then boot"
-        )
+        node.fail_to_prepare(partition, HardwareBusyError, "was restarted since the base design was loaded: then boot")
     assert (node.new_calls(), node.daemon.overlays(), node.now.layout) == ([], [THREE], "")
 
 
@@ -370,7 +368,7 @@ def test_what_a_daemon_that_was_started_anew_has_forgotten_keeps_its_layout(node
     node.new_calls()
     for partition in (node.half(), node.flat()):
         node.fail_to_prepare(
-            partition, HardwareConflictError, "knows nothing of aes-0_slot0, which is loaded; boot the node"
+            partition, HardwareConflictError, "does not know aes-0_slot0, which is loaded; boot the node"
         )
     assert (node.new_calls(), node.daemon.overlays()) == ([], ["aes-0_slot0", THREE])
 
@@ -414,14 +412,14 @@ def test_a_process_that_dies_while_the_layout_is_exchanged_leaves_a_board_that_c
 def test_without_the_overlays_nobody_knows_which_layout_is_loaded(node: LayoutNode) -> None:
     record = node.prepare(node.half())
     shutil.move(node.hardware.overlays, node.hardware.folder / "elsewhere")
-    said = f"which base design is loaded cannot be told: {node.hardware.overlays} cannot be read"
+    said = f"cannot determine which base design is loaded: {node.hardware.overlays} cannot be read"
     assert node.plugin.survey(node.card.uuid).find_restriction(node.part()) == said
     next_ = node.allocate(node.part(0, function="aes"))
     for call in (
         lambda: node.backend.prepare(next_.device, next_.config, next_.journal, None),
         lambda: node.plugin.release(record),
     ):
-        with pytest.raises(HardwareBusyError, match="cannot be told"):
+        with pytest.raises(HardwareBusyError, match="cannot determine which base design"):
             call()
     shutil.move(node.hardware.folder / "elsewhere", node.hardware.overlays)
     node.plugin.release(record)

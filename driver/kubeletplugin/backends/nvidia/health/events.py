@@ -75,7 +75,7 @@ class EventWatcher:
         self._closed = threading.Event()
         self._waiting = threading.Lock()
         self._in_nvml = threading.Lock()
-        """Held by whoever calls NVML for the watch, or keeps it from that."""
+        """Held by the thread that calls NVML for the watch, or that keeps others from calling it."""
         self._events: EventSet | None = None
         self._generation = library.generation
         self._health: dict[str, CardHealth] = {}
@@ -228,7 +228,7 @@ class EventWatcher:
                     return number > 0
                 self._note(event)
         except KerfError as error:  # a card is lost, or the driver is away: the readings say which
-            _log.debug("events are waited for anew: %s", error)
+            _log.debug("cannot wait for events, will try again: %s", error)
             self._release_events()
             self._closed.wait(min(timeout_s, _SLICE_S))
         return True

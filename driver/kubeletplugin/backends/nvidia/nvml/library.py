@@ -275,11 +275,11 @@ class NvmlLibrary(UsageSession):
         reasons = self._call("nvmlDeviceGetCurrentClocksEventReasons", handle)
         fields = [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
         values = self._call("nvmlDeviceGetFieldValues", handle, fields)
-        is_told = values is not None and values[0].nvmlReturn == nvml.NVML_SUCCESS
+        is_reported = values is not None and values[0].nvmlReturn == nvml.NVML_SUCCESS
         return ConditionReading(
             has_pending_rows=rows is not None and bool(rows[2]),
             has_failed_rows=rows is not None and bool(rows[3]),
-            recovery_action=int(values[0].value.uiVal) if is_told else None,
+            recovery_action=int(values[0].value.uiVal) if is_reported else None,
             is_too_hot=bool((reasons or 0) & nvml.nvmlClocksEventReasonHwThermalSlowdown),
         )
 
