@@ -18,8 +18,8 @@ from tools.sources import GENERATED, PRODUCT, files, text
 WORDS: Final = re.compile(
     r"\b(?:nobody|somebody|whoever|anew|tells?|told)\b|\b(?:can(?:not|no longer)?|could|to) be had\b", re.IGNORECASE
 )
-LINES: Final = 15
-"""How many lines still have such a word. The number only shrinks: a change that removes some lowers it."""
+LINES: Final = 1
+"""How many lines still have such a word: one, a value of a metric's label, which is public. The number only shrinks."""
 _FOLDERS: Final = (*PRODUCT, "docs", "deploy", "tools")
 _SUFFIXES: Final = (".py", ".md", ".yaml", ".json", ".toml", ".c", ".h", ".tpl")
 _OTHERS: Final = ("tools/realcluster/kube/", "docs/site/")
