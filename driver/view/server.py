@@ -7,6 +7,8 @@
 """
 
 import logging
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -15,10 +17,11 @@ from aiohttp.web_response import Response, StreamResponse
 from anyio.abc import TaskStatus
 
 from kerf_dra.api.errors import PermanentError
+from kerf_dra.driver.partitions.card_pictures.claim_colors import COLORS
+from kerf_dra.driver.partitions.card_pictures.svg_picture import STYLE
 from kerf_dra.driver.runtime.connection_limiter import ConnectionLimiter
 from kerf_dra.driver.view.html import addresses
 from kerf_dra.driver.view.html.page import Page, render_document
-from kerf_dra.driver.view.html.style_sheet import build_style_sheet, read_script
 from kerf_dra.driver.view.page_builder import Target
 from kerf_dra.driver.view.request_check import (
     SECURITY_HEADERS,
@@ -47,6 +50,8 @@ _STOP_S: Final = 1.0
 """Time for requests in flight when serving ends."""
 _LONGEST_ADDRESS: Final = 8190
 """Bytes of the first line of a request: names have at most 253 letters, and a page names three."""
+
+_FOLDER: Final = Path(__file__).parent / "static"
 
 _log = logging.getLogger(__name__)
 
@@ -206,3 +211,16 @@ class ViewServer:
         self.open_pages += difference
         if self._reader is not None:
             self._reader.watchers = self.open_pages
+
+
+@cache
+def build_style_sheet() -> bytes:
+    """Return the style sheet of all pages."""
+    swatches = "".join(f".swatch.k{number}{{background:{color.rgb}}}" for number, color in enumerate(COLORS))
+    return b"\n".join(((_FOLDER / "view.css").read_bytes(), swatches.encode(), STYLE.encode()))
+
+
+@cache
+def read_script() -> bytes:
+    """Return the script of all pages."""
+    return (_FOLDER / "view.js").read_bytes()

@@ -48,7 +48,7 @@ ELSEWHERE: Final = {
     "driver/mps/control_daemon.py": KERNEL,
     "driver/mps/documents.py": OWN,
     "driver/runtime/boot.py": KERNEL,
-    "driver/view/html/style_sheet.py": PACKAGED,
+    "driver/view/server.py": PACKAGED,
     "driver/runtime/documents/input_file.py": "the reader: standard input",
 }
 """Modules, beside the readers with limits, that read files which no person names, with what they are."""
