@@ -1,6 +1,6 @@
 """The server of the pages: HTTP on loopback, to one person.
 
-- ``GET`` of a page: the page as a whole.
+- ``GET`` of a page: the page as a whole; its style sheet and script are files of ``static``.
 - ``GET /updates?page=…&digest=…``: server-sent events (HTML, 9.2) for an open page that has this digest
   (``update_stream``).
 - ``POST /what-if``: the answer to a manifest.
@@ -51,7 +51,8 @@ _STOP_S: Final = 1.0
 _LONGEST_ADDRESS: Final = 8190
 """Bytes of the first line of a request: names have at most 253 letters, and a page names three."""
 
-_FOLDER: Final = Path(__file__).parent / "static"
+_STATIC_FOLDER: Final = Path(__file__).parent / "static"
+"""The folder with the style sheet and the script of all pages."""
 
 _log = logging.getLogger(__name__)
 
@@ -217,10 +218,10 @@ class ViewServer:
 def build_style_sheet() -> bytes:
     """Return the style sheet of all pages."""
     swatches = "".join(f".swatch.k{number}{{background:{color.rgb}}}" for number, color in enumerate(COLORS))
-    return b"\n".join(((_FOLDER / "view.css").read_bytes(), swatches.encode(), STYLE.encode()))
+    return b"\n".join(((_STATIC_FOLDER / "view.css").read_bytes(), swatches.encode(), STYLE.encode()))
 
 
 @cache
 def read_script() -> bytes:
     """Return the script of all pages."""
-    return (_FOLDER / "view.js").read_bytes()
+    return (_STATIC_FOLDER / "view.js").read_bytes()
