@@ -27,7 +27,7 @@ _UNUSED: Final = (
 )
 _NOT_OFFERED: Final = (
     "no node offers the extended resource: before Kubernetes 1.32 Kerf's controller allocates from whole cards, "
-    "of which nothing can be kept apart; have pods name claims instead"
+    "and can reserve no part of a card; have pods name claims instead"
 )
 
 _log = logging.getLogger(__name__)

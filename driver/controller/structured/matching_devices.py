@@ -104,7 +104,7 @@ def _mismatch_message(
     with_those = f" with {those}" if those else ""
     message = f"{missed.field}: none of the {total} published devices{with_those} has {missed.wants}"
     if is_final:
-        message += f", and none can have it: shares divide {' or '.join(missed.divided)}, of which they have nothing"
+        message += f", and none can have it: shares divide {' or '.join(missed.divided)}, and these devices have none"
     if missed.capacity:
         largest = max(
             (group.kind.device_type for group in left), key=lambda each: (each.size(missed.capacity), str(each))

@@ -147,7 +147,7 @@ async def test_a_class_in_shares_of_what_shares_cannot_divide_says_so() -> None:
     condition = cluster.condition("shares", "Matching")
     assert (condition.status, condition.reason) == ("False", "NothingMatches")
     assert condition.message.endswith(
-        "has shared allocation, and none can have it: shares divide computeUnitPercent, of which they have nothing"
+        "has shared allocation, and none can have it: shares divide computeUnitPercent, and these devices have none"
     )
 
 

@@ -180,8 +180,8 @@ class CatalogBackend(FpgaBackend[HandleT], Generic[HandleT, ReadingT]):
                 problems.append(f"card {reading.pci_address} {problem}")
             elif described is None:
                 problems.append(
-                    f"card {reading.pci_address} has the {self.interfaces_noun} {' and '.join(reading.interfaces)}, of "
-                    f"which neither {self._catalog.description_folder} nor a FpgaShell of the cluster has a shell"
+                    f"card {reading.pci_address} has the {self.interfaces_noun} {' and '.join(reading.interfaces)}, "
+                    f"but neither {self._catalog.description_folder} nor a FpgaShell of the cluster describes its shell"
                 )
             else:
                 found.append(self._build_card(reading, described))

@@ -93,8 +93,8 @@ def _find_described(
     described = descriptions.shells.get(base.interface_uuid)
     if described is None:
         problems.append(
-            f"base design {base.path} has the interface {base.interface_uuid}, of which neither {where} nor a "
-            "FpgaShell of the cluster has a shell"
+            f"base design {base.path} has the interface {base.interface_uuid}, but neither {where} nor a "
+            "FpgaShell of the cluster describes its shell"
         )
         return None
     shell = described.shell

@@ -79,7 +79,7 @@ def test_a_card_has_as_many_slots_as_ports(ports: int, tmp_path: Path) -> None:
     [
         (
             lambda hardware: (hardware.descriptions / "shell.yaml").unlink(),
-            "nor a FpgaShell of the cluster has a shell",
+            "nor a FpgaShell of the cluster describes its shell",
         ),
         (lambda hardware: hardware.describe(2), "has 4 ports, but its shell lab is described with 2"),
         (

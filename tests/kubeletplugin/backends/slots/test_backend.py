@@ -64,13 +64,13 @@ def _unknown(hardware: DfxMachine) -> None:
     [
         (
             lambda hardware: (hardware.descriptions / "kr260.yaml").unlink(),
-            "nor a FpgaShell of the cluster has a shell",
+            "nor a FpgaShell of the cluster describes its shell",
         ),
         (lambda hardware: hardware.describe(2), "has 3 slots, but its shell kr260 is described with 2"),
         (_unknown, "shell_type is 'RPU'; possible are PL_DFX, PL_FLAT, XRT_FLAT"),
         (lambda hardware: shutil.rmtree(hardware.firmware / BASE), "there is no base design (shell.json) in"),
         (lambda hardware: (hardware.firmware / BASE / "shell.json").write_text("{"), "shell.json cannot be read"),
-        (lambda hardware: (hardware.firmware / BASE / "shell.dtbo").write_text("2"), "has a shell"),
+        (lambda hardware: (hardware.firmware / BASE / "shell.dtbo").write_text("2"), "describes its shell"),
         (lambda hardware: (hardware.folder / "sys/class/fpga_manager/fpga0").unlink(), "there is no FPGA manager"),
     ],
 )

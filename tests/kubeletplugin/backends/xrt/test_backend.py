@@ -82,7 +82,7 @@ def _forget_interfaces(hardware: XrtMachine) -> None:
     [
         (
             lambda hardware: (hardware.descriptions / "shell.yaml").unlink(),
-            f"has the interfaces {BASE} and {INTERFACE}, of which neither",
+            f"has the interfaces {BASE} and {INTERFACE}, but neither",
         ),
         (lambda hardware: hardware.describe(slots=2), "has one region, but its shell u250 is described with 2 slots"),
         (_forget_interfaces, "has a shell without interfaces"),
