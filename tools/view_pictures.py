@@ -29,7 +29,7 @@ _PAGES: Final[tuple[tuple[str, str, int, int, Any], ...]] = (
 )
 """File, address, width, height and colors."""
 _MOST_BYTES: Final = 100_000
-"""The most bytes of one picture, which everybody who clones the repository downloads."""
+"""The most bytes of one picture, which each clone of the repository downloads."""
 
 
 def build_example() -> ClusterState:

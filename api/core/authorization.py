@@ -42,7 +42,7 @@ class SubjectAccessReview(Object):
 
 
 class SelfSubjectAccessReview(Object):
-    """Whether the caller may do what the spec says; everybody may ask."""
+    """Whether the caller may do what the spec says; every account may ask."""
 
     spec: AccessReviewSpec
     status: AccessReviewStatus = AccessReviewStatus()

@@ -1,4 +1,4 @@
-"""``kerf.dev/v1alpha1`` DeviceStatus: what a claim got, for everybody who may read the claim (docs/claim-status.md).
+"""``kerf.dev/v1alpha1`` DeviceStatus: what a claim got, for every user who may read the claim (docs/claim-status.md).
 
 The kubelet plugin writes one for each of its devices into ``data`` of the claim's ``status.devices`` (KEP-4817), before
 the first container with the device starts.

@@ -61,7 +61,7 @@ FilePath: TypeAlias = Annotated[
 HttpsUrl: TypeAlias = Annotated[
     str,
     msgspec.Meta(
-        # a host and a port, and no user: credentials have no place in an object that everybody may read
+        # a host and a port, and no user: credentials have no place in an object that every user may read
         pattern=r"^https://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?/[!-~]*$",
         max_length=1024,  # long enough for what object stores sign
         title="URL such as https://images.example.com/aes-gcm.gbs, without a user",

@@ -1,4 +1,4 @@
-"""A limit on the connections of an HTTP server to which anybody may connect.
+"""A limit on the connections of an HTTP server to which any client may connect.
 
 Every connection takes a file descriptor, and one process has a limited number of them: a client that opens enough
 connections and says nothing would end what else the process does. So a connection is *pending* until ``admit`` names

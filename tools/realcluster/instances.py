@@ -11,7 +11,7 @@ from tools.realcluster.paths import ClusterPaths
 BY_HAND: Final = 0
 """The cluster that a person has started with ``up``: it outlives the process that did, and no test touches it."""
 COUNT: Final = 32
-"""More than anybody runs at once: 8 releases have a byte's worth of pod networks."""
+"""More than run at the same time on one machine: 8 releases have a byte's worth of pod networks."""
 
 
 class NoInstanceError(RuntimeError):

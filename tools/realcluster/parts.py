@@ -14,7 +14,7 @@ from tools.realcluster.paths import ClusterPaths, NodePaths, Ports
 from tools.realcluster.versions import KubernetesVersion
 
 _CALLS: Final = ("--kube-api-qps=5000", "--kube-api-burst=5000")
-"""More in a second than anybody makes: by default the parts hold themselves back at 20 and 50, which tests would wait
+"""More in a second than any part makes: by default the parts hold themselves back at 20 and 50, which tests would wait
 for and a bench would measure."""
 
 

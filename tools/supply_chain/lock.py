@@ -24,7 +24,7 @@ class LockedPackage:
     name: str
     version: str
     extras: frozenset[str]
-    """What others need of it beside what everybody gets; pip refuses in hash mode what is locked without them."""
+    """The extras that other packages need; pip refuses in hash mode what is locked without them."""
     marker: str
     """Where it is needed; empty: everywhere."""
     hashes: tuple[str, ...]

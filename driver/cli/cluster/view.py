@@ -26,7 +26,7 @@ from kerf_dra.driver.cli.output import OutputFormat, output_option, print_docume
 from kerf_dra.driver.runtime import lifecycle
 
 _TOKEN_BYTES: Final = 24
-"""Random bytes of the token: more than anybody can try."""
+"""Random bytes of the token: too many to be guessed by trial."""
 _EVERY_S: Final = 2.0
 """Seconds between two reads: an update that is later seems to be missing."""
 

@@ -96,7 +96,7 @@ class NotFoundError(StatusError):
     """The object, or its kind, does not exist, or there is no API server at the address.
 
     ``missing`` is the object if the API server itself says that this object does not exist (a Status with the reason
-    NotFound and details); None: anybody may have answered, and a version that is not served has the same code.
+    NotFound and details); None: any program may have answered, and a version that is not served has the same code.
     """
 
     missing: MissingObject | None = None

@@ -301,7 +301,7 @@ class Backend(Protocol):
         """Return what is on the card now, read from the hardware, not remembered.
 
         All partitions are listed, whatever made them, half-made ones included, and what processes use outside of
-        partitions. What can be replaced without disturbing anybody is not listed: a loaded function that no process
+        partitions. What can be replaced without an effect on a user is not listed: a loaded function that no process
         uses. Changes nothing. Raises CardAbsentError where the card is not there, also in a process that has never seen
         it: the pods that use the card are then evicted. Raises whatever else keeps it from reading all of the card: a
         survey that lacks something is taken for a card that lacks it.

@@ -1,4 +1,4 @@
-"""Writes what claims got into their status, for everybody who may read claims (KEP-4817; docs/claim-status.md).
+"""Writes what claims got into their status, for users who may read claims (KEP-4817; docs/claim-status.md).
 
 The status follows the records: a claim whose record is *prepared* has an entry for each device, any other has none. So
 every write is the same, whether it is the first one, a later try, one after a restart, or the removal: read the claim

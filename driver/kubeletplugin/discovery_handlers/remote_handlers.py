@@ -35,7 +35,7 @@ from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.notifier import Notifier
 
 MAX_HANDLERS: Final = 32
-"""The handlers that may be registered at a time: several times what anybody has."""
+"""The most handlers that may be registered at the same time: several times as many as a node needs."""
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 1024 * 1024),
     # What gRPC's servers take without a complaint (GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS): 5 minutes.

@@ -251,8 +251,8 @@ def find_foreign(
 
     A partition is ours if it has exactly the place of a record's device and was not there before the device's prepare;
     a use by a process, also of a static partition, if a device of its place, or with its place inside, is handed out.
-    Static partitions that no process uses are for everybody. Admin access has nothing (KEP-5018): what a monitor's
-    process keeps from claims is held as by anybody else.
+    Static partitions that no process uses are for all claims. Admin access has nothing (KEP-5018): what a monitor's
+    process keeps from claims is held as by any other process.
     """
     ours = [
         (record, device)

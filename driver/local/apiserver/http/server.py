@@ -40,7 +40,7 @@ _HOST: Final = "127.0.0.1"
 _SHUTDOWN_S: Final = 1.0
 """The time that open requests get when the server stops; watches end at once by themselves."""
 _TOKEN_BYTES: Final = 24
-"""Random bytes of the token: more than anybody can try."""
+"""Random bytes of the token: too many to be guessed by trial."""
 _MOST_PENDING: Final = 64
 """Connections that have not sent the token yet: clients do so at once."""
 _PENDING_S: Final = 10.0
