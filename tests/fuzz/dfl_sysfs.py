@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls
 from kerf_dra.driver.kubeletplugin.backends.dfl.health import judge_condition
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles
 
@@ -41,6 +42,7 @@ def target(folder: Path) -> Callable[[bytes], None]:
     (folder / "sys/class/fpga_region").mkdir(parents=True)
     (folder / "sys/class/fpga_region/region0").symlink_to(folder / _REGION)
     files = CardFiles(folder)
+    driver = DflDriver(files, LinuxSystemCalls())
 
     def read(data: bytes) -> None:
         values = data.split(_END)
@@ -50,12 +52,12 @@ def target(folder: Path) -> Callable[[bytes], None]:
             assert len(card.interface_uuid) in {0, 36}
             for port in card.ports:
                 try:
-                    assert len(files.read_afu_id(card, port)) in {0, 36}
+                    assert len(driver.read_afu_id(card, port)) in {0, 36}
                     files.read_port_errors(card, port)
                 except (CardAbsentError, HardwareBusyError):
                     pass
             try:
-                states = judge_condition(card.uuid, files.read_condition(card))
+                states = judge_condition(card.uuid, files.read_condition(card), {})
             except (CardAbsentError, HardwareBusyError):
                 continue
             assert all(state.reason for state in states.values())

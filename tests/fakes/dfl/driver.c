@@ -4,6 +4,8 @@
  * kernel. A machine's `ports` has a line for each port: FME number, interface, port id, port number, folder of the port,
  * file of the FPGA manager's status, both below the machine. All state is in files, so it outlives every process:
  *
+ *   reset/dfl-port.N  the count of what has put the port into reset and has not ended that (disable_count of the driver,
+ *                     drivers/fpga/dfl-afu-main.c of Linux 6.12): while it is not 0, afu_id is EBUSY
  *   users/dfl-port.N  is there while a process of the test's story has the port open; one that has opened the node through
  *                     this library has it open as well, alone with O_EXCL
  *   faults            lines "CALL EFFECT [ARGUMENT]", each for one call; CALL is pr, reset, clear or open, EFFECT errno
@@ -181,6 +183,40 @@ static void set_status(const char *machine, const struct port *port, const char 
     write_file(machine, port->status, content);
 }
 
+/* The FPGA manager's state, which is beside its status. */
+static void set_state(const char *machine, const struct port *port, const char *state) {
+    char name[600], content[64];
+    snprintf(name, sizeof name, "%.*s/state", (int)(strrchr(port->status, '/') - port->status), port->status);
+    snprintf(content, sizeof content, "%s\n", state);
+    write_file(machine, name, content);
+}
+
+/* Add to the count of what keeps a port in reset, and return it. */
+static int count_reset(const char *machine, int number, int change) {
+    char path[PATH_MAX + 64], name[64], content[32];
+    int count = 0;
+    snprintf(name, sizeof name, "reset/dfl-port.%d", number);
+    snprintf(path, sizeof path, "%s/%s", machine, name);
+    FILE *file = fopen(path, "r");
+    if (file) {
+        if (fscanf(file, "%d", &count) != 1)
+            count = 0;
+        fclose(file);
+    }
+    if (change) {
+        count += change;
+        snprintf(content, sizeof content, "%d\n", count);
+        write_file(machine, name, content);
+    }
+    return count;
+}
+
+/* End a load as one that failed: the port stays in reset. */
+static int fail_load(const char *machine, const struct port *port, int number) {
+    set_state(machine, port, "write error");
+    return fail(number);
+}
+
 static void to_hex(const unsigned char *bytes, char *hex) {
     for (int at = 0; at < 16; at++)
         sprintf(hex + 2 * at, "%02x", bytes[at]);
@@ -203,22 +239,29 @@ static int program(const char *machine, int fme, const struct port_pr *request) 
         set_status(machine, &port, status);
         if (number == EIO)
             set_id(machine, &port, NO_ID);
-        return fail(number);
+        if (number != EIO && number != ETIMEDOUT)
+            return fail(number); /* the load has not begun */
+        count_reset(machine, port.number, 1);
+        return fail_load(machine, &port, number);
     }
     set_id(machine, &port, NO_ID);
+    die_if(&fault, "die-halfway"); /* a load in the kernel would go on, and end the reset */
+    count_reset(machine, port.number, 1);
+    set_state(machine, &port, "write");
     delay_if(&fault);
-    die_if(&fault, "die-halfway");
     char interface[33], id[33];
     if (request->buffer_size < 36 || memcmp(bits, "BITS", 4) != 0)
-        return set_status(machine, &port, "reconfig incompatible image"), fail(EIO);
+        return set_status(machine, &port, "reconfig incompatible image"), fail_load(machine, &port, EIO);
     to_hex(bits + 4, interface);
     if (strcmp(interface, port.interface) != 0)
-        return set_status(machine, &port, "reconfig incompatible image"), fail(EIO);
+        return set_status(machine, &port, "reconfig incompatible image"), fail_load(machine, &port, EIO);
     to_hex(bits + 20, id);
     set_id(machine, &port, is(&fault, "wrong-id") ? fault.argument : id);
     if (is(&fault, "log-errors"))
         set_errors(machine, &port, fault.argument);
     set_status(machine, &port, "");
+    set_state(machine, &port, "operating");
+    count_reset(machine, port.number, -1);
     log_call(machine, "pr %d %u\n", port.number, request->buffer_size);
     die_if(&fault, "die-after");
     return 0;
@@ -231,7 +274,10 @@ static int reset(const char *machine, int number, uintptr_t argument) {
     die_if(&fault, "die-before");
     if (is(&fault, "errno")) {
         const char *status;
-        return fail(error_of(&fault, &status));
+        int error = error_of(&fault, &status);
+        if (error == ETIMEDOUT)
+            count_reset(machine, number, 1);
+        return fail(error);
     }
     log_call(machine, "reset %d\n", number);
     die_if(&fault, "die-after");
@@ -329,4 +375,16 @@ EXPORT ssize_t write(int descriptor, const void *data, size_t size) {
             return clear(machine, path, data, size);
     }
     return syscall(SYS_write, descriptor, data, size);
+}
+
+/* A port in reset does not say which function it has. */
+EXPORT ssize_t read(int descriptor, void *data, size_t size) {
+    char path[PATH_MAX], folder[PATH_MAX];
+    const char *port = strstr(path_of(descriptor, path), "/dfl-port."), *name = strrchr(path, '/');
+    if (port && strcmp(name, "/afu_id") == 0) {
+        const char *machine = machine_of(path, "/sys/", folder);
+        if (*machine && count_reset(machine, atoi(port + strlen("/dfl-port.")), 0))
+            return fail(EBUSY);
+    }
+    return syscall(SYS_read, descriptor, data, size);
 }

@@ -5,6 +5,7 @@ when it is called is in ``driver.c``; what befalls it without Kerf's doing, a te
 """
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -88,7 +89,7 @@ class DflMachine:
     def create(cls, folder: Path, cards: tuple[CardLayout, ...] = TWO_CARDS) -> "DflMachine":
         """Make the machine, with blank slots, the shell ``lab``, and images of two functions."""
         machine = cls(folder)
-        for part in ("sys/class/fpga_region", "dev", "proc", "users", "descriptions", "images"):
+        for part in ("sys/class/fpga_region", "dev", "proc", "users", "reset", "descriptions", "images"):
             (folder / part).mkdir(parents=True)
         _write(folder / "proc/sys/kernel/osrelease", "6.8.0-45-generic\n")
         lines: list[str] = []
@@ -150,11 +151,18 @@ class DflMachine:
         return found
 
     def read_afu_id(self, port: int) -> str:
+        """Raises OSError while the port is in reset."""
+        if self.is_in_reset(port):
+            raise OSError(errno.EBUSY, "the port is in reset")
         return str(uuid.UUID((self.port_folder(port) / "afu_id").read_text().strip()))
 
     def set_afu_id(self, port: int, afu_id: str) -> None:
         """Load a function past Kerf."""
         _write(self.port_folder(port) / "afu_id", uuid.UUID(afu_id).hex + "\n")
+
+    def is_in_reset(self, port: int) -> bool:
+        count = self.folder / f"reset/dfl-port.{port}"
+        return count.exists() and int(count.read_text()) > 0
 
     def calls(self) -> list[str]:
         """The calls that have changed cards, in order."""
@@ -185,8 +193,33 @@ class DflMachine:
             place.rename(self.folder / f"away-{kind}-{card}")
 
     def bring_back(self, card: int) -> None:
+        """Have the driver bound to the card again, which takes its ports out of reset and gives each its driver."""
         for kind, place in self._places(card):
             (self.folder / f"away-{kind}-{card}").rename(place)
+        for port in self.folder.glob(f"sys/class/fpga_region/region{10 * card}/dfl-port.*"):
+            (self.folder / "reset" / port.name).unlink(missing_ok=True)
+            for attribute in (self.folder / "undriven" / port.name).glob("*"):
+                attribute.rename(port / attribute.name)
+
+    def bind_again(self, card: int) -> None:
+        """Take the driver from the card, and bind it again."""
+        self.take_away(card)
+        self.bring_back(card)
+
+    def leave_undriven(self) -> None:
+        """Let ports that are given back have no driver until that of their card is bound again, as Linux 6.12 does."""
+        (self.folder / "undriven").mkdir()
+
+    def refuse_next_assign(self, slot: int) -> None:
+        """Let the driver refuse once to take back the port of this slot."""
+        (self.folder / f"refuse-assign-{slot}").touch()
+
+    def take_driver(self, port: int) -> None:
+        """Take the driver from a port: all of its attributes vanish."""
+        away = self.folder / f"undriven/dfl-port.{port}"
+        away.mkdir(parents=True, exist_ok=True)
+        for attribute in [*self.port_folder(port).iterdir()]:
+            attribute.rename(away / attribute.name)
 
     def _places(self, card: int) -> list[tuple[str, Path]]:
         return [("region", self.folder / f"sys/class/fpga_region/region{10 * card}")]
@@ -247,7 +280,7 @@ class FakeSystemCalls:
 
     def __init__(self, at_change: Callable[[], None] = lambda: None) -> None:
         self._library = ctypes.CDLL(str(build_library()), use_errno=True)
-        self._library.write.restype = ctypes.c_ssize_t
+        self._library.write.restype = self._library.read.restype = ctypes.c_ssize_t
         self._at_change = at_change
 
     def open(self, path: str, flags: int) -> int:
@@ -266,6 +299,11 @@ class FakeSystemCalls:
         self._at_change()
         self._check(self._library.write(descriptor, data, ctypes.c_size_t(len(data))))
         self._at_change()
+
+    def read(self, descriptor: int, size: int) -> bytes:
+        buffer = ctypes.create_string_buffer(size)
+        count = self._check(self._library.read(descriptor, buffer, ctypes.c_size_t(size)))
+        return buffer.raw[:count]
 
     @staticmethod
     def _check(result: int, path: str | None = None) -> int:

@@ -86,10 +86,17 @@ class SriovCalls(FakeSystemCalls):
             raise OSError(errno.EBUSY, "virtual functions have the ports")
         if _find_port(region, port) is not None:
             raise OSError(errno.EBUSY, "the port is not released")
+        refusal = self._machine / f"refuse-assign-{port}"
+        if refusal.exists():
+            refusal.unlink()
+            raise OSError(errno.EBUSY, "the port cannot be given back now")
         found = _find_port(device / "released", port)
         if found is None:
-            raise OSError(errno.EINVAL, "no such port")
+            is_there = (self._machine / "undriven").exists()
+            raise OSError(errno.EBUSY if is_there else errno.EINVAL, "no such released port")
         found.rename(region / found.name)
+        if (self._machine / "undriven").exists():
+            DflMachine(self._machine).take_driver(int(found.name.rpartition(".")[2]))
         self._log(f"assign {port}")
 
     def _set_count(self, path: Path, count: int) -> None:
@@ -126,7 +133,8 @@ class SriovCalls(FakeSystemCalls):
 
 def _find_port(folder: Path, port: int) -> Path | None:
     """Return the folder of the port with this id; None: ``folder`` has none."""
-    found = (one for one in folder.glob("dfl-port.*") if (one / "id").read_text().strip() == str(port))
+    ports = (one for one in folder.glob("dfl-port.*") if (one / "id").exists())
+    found = (one for one in ports if (one / "id").read_text().strip() == str(port))
     return next(found, None)
 
 

@@ -8,9 +8,14 @@ from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.families.fpga.descriptions import DescribedShell
 from kerf_dra.driver.families.fpga.shell import Shell
 from kerf_dra.driver.kubeletplugin.backends.base import CardSample, Handle, HardwareBusyError
-from kerf_dra.driver.kubeletplugin.backends.dfl.card import DflCard, DflResources
+from kerf_dra.driver.kubeletplugin.backends.dfl.card import DflCard, DflResources, describe_undriven
 from kerf_dra.driver.kubeletplugin.backends.dfl.config import DflConfig
-from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls, SystemCalls
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import (
+    DflDriver,
+    LinuxSystemCalls,
+    PortInResetError,
+    SystemCalls,
+)
 from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
 from kerf_dra.driver.kubeletplugin.backends.dfl.handles import HANDLES, DflHandle, build_edits
 from kerf_dra.driver.kubeletplugin.backends.dfl.health import judge_condition
@@ -54,6 +59,8 @@ class DflBackend(CatalogBackend[DflHandle, DflCardReading]):
         self._power = PowerMeter()
         self._hot: set[str] = set()
         """The UUIDs of the cards that were too hot when they were read last."""
+        self._in_reset: dict[tuple[str, int], str] = {}
+        """The ports that are kept in reset, by card and slot, with the reason."""
         super().__init__(self._files, catalog, HANDLES, poll_s=config.health_poll_seconds)
 
     def edits(self, handle: Handle) -> ContainerEdits:
@@ -68,14 +75,21 @@ class DflBackend(CatalogBackend[DflHandle, DflCardReading]):
     def _read_snapshot(self, card_uuid: str) -> Snapshot:
         reading = self._cards.find(card_uuid)
         loaded: list[tuple[int, str | None]] = []
+        unusable = {slot: describe_undriven(reading, slot) for slot in reading.undriven_slots}
         for port in reading.ports:
+            key = card_uuid, port.slot
             try:
-                loaded.append((port.slot, self._files.read_afu_id(reading, port)))
-            except HardwareBusyError:  # a load goes on
+                loaded.append((port.slot, self._resources.driver.read_afu_id(reading, port)))
+                self._in_reset.pop(key, None)
+            except HardwareBusyError as error:
                 loaded.append((port.slot, None))
+                if isinstance(error, PortInResetError):
+                    self._in_reset[key] = str(error)
+                if key in self._in_reset:  # also while a load goes on: it may be one into another slot
+                    unusable[port.slot] = self._in_reset[key]
         condition = self._files.read_condition(reading, was_hot=card_uuid in self._hot)
         (self._hot.add if condition.is_hot else self._hot.discard)(card_uuid)
-        return judge_condition(card_uuid, condition), tuple(loaded)
+        return judge_condition(card_uuid, condition, unusable), tuple(loaded)
 
     def _find_problem(self, reading: DflCardReading, shell: Shell | None) -> str:
         if not reading.interfaces:

@@ -5,6 +5,9 @@ ports occupy slots. While Kerf works on a slot it has the port open exclusively,
 
 The order of a prepare is that of ``fpga.slot_loader``. Besides, errors of a slot's last user are cleared before it is
 made what it is to be, and its port is reset after it.
+
+Nothing is loaded into a port that the driver keeps in reset: no load ends that (``driver_calls``). Its slot is released
+as it is: nothing reaches what is in it, and once it can be used again, the prepare of the next claim clears it.
 """
 
 import logging
@@ -28,7 +31,12 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareHeldError,
     Journal,
 )
-from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseError
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import (
+    BIND_AGAIN,
+    DflDriver,
+    PortInResetError,
+    PortInUseError,
+)
 from kerf_dra.driver.kubeletplugin.backends.dfl.handles import HANDLES, DflHandle, FunctionHandle, SlotHandle
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
 from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
@@ -80,14 +88,15 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         """
         nodes = {f"/dev/dfl-port.{port.number}": port for port in self.reading.ports}
         used = {nodes[node].slot for node in find_openers(self._proc, nodes.keys())}
-        away = [slot for slot in range(self.reading.slots) if slot not in self.list_slots()]
+        there = {*self.list_slots(), *self.reading.undriven_slots}
+        away = [slot for slot in range(self.reading.slots) if slot not in there]
         found = [_found(f"port-{slot}", slot) for slot in sorted(used)]
         fault = "" if self._described is None else self._described.fault
         no_whole = no_partitions = fault
         if not self._resources.gives_functions:
             found += [_found(f"port-{slot}-of-a-vf", slot) for slot in away]
         else:
-            if away or self._resources.functions.list_functions(self.reading):
+            if self.reading.released or self._resources.functions.list_functions(self.reading):
                 found = [self._find_given()]
             if self.reading.slots == 1:
                 no_whole = fault or _ONE_SLOT
@@ -142,7 +151,8 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         with self._hold([one.slot for one in handle.slots], HardwareHeldError, ""):
             for one in handle.slots:
                 if one.slot in self._held:
-                    self.release_slot(one.slot, one.afu_id, one.blank, is_kept=one.slot == kept_slot)
+                    with self._leave_in_reset():
+                        self.release_slot(one.slot, one.afu_id, one.blank, is_kept=one.slot == kept_slot)
 
     def abandon(self, device: AllocatedDevice, journal: Journal) -> None:
         """Clear the slots if a change of them has begun."""
@@ -153,7 +163,8 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         blanks = self.shell.blanks
         with self._hold(self._list_slots(device).units, HardwareHeldError, ""):
             for slot in self._held:
-                self.fill_slot(slot, blanks.get(slot), None)
+                with self._leave_in_reset():
+                    self.fill_slot(slot, blanks.get(slot), None)
 
     def renumber(self, handle: DflHandle) -> DflHandle:
         """Return the handle with the ports and IOMMU groups of now. A port that a virtual function has shows none."""
@@ -172,8 +183,10 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
     def select_slots(self, device: AllocatedDevice, function: str) -> SlotSelection:
         del function  # a card has one layout
         slots = self._list_slots(device)
-        for slot in slots.units:
-            if self.reading.find_port(slot) is None and not device.admin_access:
+        for slot in () if device.admin_access else slots.units:
+            if slot in self.reading.undriven_slots:
+                raise HardwareBusyError(describe_undriven(self.reading, slot))
+            if self.reading.find_port(slot) is None:
                 raise HardwareConflictError(f"in use outside of Kerf: slot {slot} of {self._name} is not on its PF")
         return SlotSelection(slots=slots, shell=None if device.admin_access else self.shell, place=self._name)
 
@@ -191,7 +204,7 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         self._resources.driver.reset_port(self.reading, port, self._held[slot])
 
     def read_slot(self, slot: int) -> Collection[str]:
-        return {*filter(None, [self._resources.files.read_afu_id(self.reading, self._get_port(slot))])}
+        return {*filter(None, [self._resources.driver.read_afu_id(self.reading, self._get_port(slot))])}
 
     def load_slot(self, slot: int, image: ImageReference, limit_s: float | None) -> None:
         super().load_slot(slot, image, limit_s)
@@ -248,6 +261,8 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
             if now is None:
                 raise CardAbsentError(f"card {self._name} is not there any more")
             self.reading = now
+            if now.released:
+                raise HardwareBusyError(f"card {self._name} has not got all of its ports back")
 
     # Ports
 
@@ -258,6 +273,14 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         port = self.reading.find_port(slot)
         assert port is not None  # it was when the slot was held
         return port
+
+    @contextmanager
+    def _leave_in_reset(self) -> Iterator[None]:
+        """Leave a slot as it is where its port is kept in reset."""
+        try:
+            yield
+        except PortInResetError as error:
+            _log.warning("released as it is, and cleared for the next claim that gets it: %s", error)
 
     @contextmanager
     def _hold(
@@ -278,6 +301,11 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         names = {pid: read_process_name(proc, pid) for pid in find_openers(proc, {node}).get(node, ())}
         by = describe_processes(names) if names else "a process that cannot be seen from here"
         return f"{self.name_slot(port.slot)} is in use: {by} has {node} open"
+
+
+def describe_undriven(card: DflCardReading, slot: int) -> str:
+    """Return why one of ``undriven_slots`` cannot be used."""
+    return f"slot {slot} of {card.pci_address} has no port with a driver: load dfl-afu; if it is loaded, {BIND_AGAIN}"
 
 
 def _found(id_: str, slot: int) -> FoundPartition:

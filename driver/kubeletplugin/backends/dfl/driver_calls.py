@@ -1,13 +1,20 @@
-"""The calls to the kernel's DFL driver that change a card: partial reconfiguration, reset, clearing of errors.
+"""The calls to the kernel's DFL driver: partial reconfiguration, reset, clearing of errors, and what it says of a port.
 
 Numbers and structures are those of Linux ``include/uapi/linux/fpga-dfl.h``. Every OSError becomes one of Kerf's errors
 here, with what can be done about it.
+
+**A port in reset** has no ``afu_id``: the driver answers EBUSY. It counts what puts a port into reset, and a load that
+fails, or a reset that the card does not answer within 1 ms, leaves that count above 0; each later load and reset adds
+one and takes one away (``disable_count`` in ``drivers/fpga/dfl-afu-main.c``, Linux 4.19 to 6.12). So only binding the
+driver again ends such a reset. A load has the port in reset, too, while the FPGA manager's state says so, but for a
+moment at its begin and end; a reset alone never shows, as the driver has the port locked for it.
 """
 
 import errno
 import fcntl
 import os
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +23,9 @@ from typing import Final, Protocol
 
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
-from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading, parse_id
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import ImageBits
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import read_attribute
 
 PORT_RESET: Final = 0xB640
 """DFL_FPGA_PORT_RESET: _IO(0xB6, 0x40); its argument must be 0."""
@@ -44,6 +52,13 @@ _LOAD_CAUSES: Final[Mapping[str, tuple[str, type[KerfError]]]] = MappingProxyTyp
 whether a later try may succeed. The image itself has been checked before."""
 _ABSENT: Final = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOENT})
 _FORBIDDEN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+_PAUSE_S: Final = 0.01
+"""The seconds between the two readings that find a port kept in reset: the moments at the begin and the end of a load
+that the FPGA manager does not show are of some instructions of the kernel, and this is 1,000 times as long."""
+_MAX_ID: Final = 4096
+"""An attribute is at most a page."""
+BIND_AGAIN: Final = "end the claims that have the card, then unbind and bind its driver, dfl-pci (docs/fpga.md)"
+"""What to do about a port that stays as it is until the driver is bound again."""
 
 
 class SystemCalls(Protocol):
@@ -65,6 +80,10 @@ class SystemCalls(Protocol):
         """Write to a file at once."""
         ...
 
+    def read(self, descriptor: int, size: int) -> bytes:
+        """Read at most so many bytes of a file at once."""
+        ...
+
 
 class LinuxSystemCalls:
     """The system calls themselves."""
@@ -81,9 +100,18 @@ class LinuxSystemCalls:
     def write(self, descriptor: int, data: bytes) -> None:
         os.write(descriptor, data)
 
+    def read(self, descriptor: int, size: int) -> bytes:
+        return os.read(descriptor, size)
+
 
 class PortInUseError(KerfError):
     """A process has the port's device node open."""
+
+
+class PortInResetError(HardwareBusyError):
+    """The driver keeps the port in reset, and no load goes on: nothing reaches its function until the driver was bound
+    again.
+    """
 
 
 class DflDriver:
@@ -112,6 +140,25 @@ class DflDriver:
         finally:
             self._calls.close(descriptor)
 
+    def read_afu_id(self, card: DflCardReading, port: PortReading) -> str:
+        """Return the id of the function in a port's slot, as a UUID; empty: there is none, or it makes no sense.
+
+        Raises PortInResetError, HardwareBusyError during a load and when the id cannot be read, and CardAbsentError.
+        """
+        self._files.check_port(card, port)
+        text = self._try_to_read_id(card, port)
+        if text is None and self._files.is_settled(card):
+            time.sleep(_PAUSE_S)
+            text = self._try_to_read_id(card, port)
+            if text is None and self._files.is_settled(card):
+                raise PortInResetError(
+                    f"slot {port.slot} of {card.pci_address} is held in reset since a load or a reset of it failed: "
+                    f"{BIND_AGAIN}"
+                )
+        if text is None:
+            raise HardwareBusyError(f"slot {port.slot} of {card.pci_address} is being loaded")
+        return parse_id(text)
+
     def reset_port(self, card: DflCardReading, port: PortReading, descriptor: int) -> None:
         """Reset the port and the function behind it, which forgets its state. Raises as ``program`` does."""
         try:
@@ -131,9 +178,8 @@ class DflDriver:
             try:
                 self._calls.ioctl(descriptor, FME_PORT_PR, request)
             except OSError as error:
-                if error.errno == errno.EIO:
-                    raise self._explain_failure(card, what) from error
-                raise _translate(error, what, card) from error
+                found = self._explain_failure(card, what) if error.errno == errno.EIO else _translate(error, what, card)
+                raise type(found)(f"{found}{self._describe_after(card, port)}") from error
 
     def release_port(self, card: DflCardReading, slot: int) -> None:
         """Take a port from the physical function, so that a virtual one can have it. Raises as ``program`` does."""
@@ -159,6 +205,30 @@ class DflDriver:
             if error.errno == errno.EINVAL:  # another one was logged meanwhile
                 raise HardwareBusyError(f"{what}: the port has logged another one") from error
             raise _translate(error, what, card) from error
+
+    def _try_to_read_id(self, card: DflCardReading, port: PortReading) -> str | None:
+        """Return the text of a port's ``afu_id``, empty where the port has none; None: the port is in reset."""
+        path = self._files.find_port_folder(card, port) / "afu_id"
+        try:
+            descriptor = self._calls.open(str(path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return self._calls.read(descriptor, _MAX_ID).partition(b"\0")[0].decode(errors="replace").strip()
+            finally:
+                self._calls.close(descriptor)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return None
+        return read_attribute(self._files.root, path) or ""  # which says what any other error means
+
+    def _describe_after(self, card: DflCardReading, port: PortReading) -> str:
+        """Return what a load that failed has left of the port, as the end of its message; empty: nothing to report."""
+        try:
+            self.read_afu_id(card, port)
+        except PortInResetError as error:
+            return f"; {error}"
+        except KerfError:  # what is wrong besides is reported by the next call
+            pass
+        return ""
 
     def _move_port(self, card: DflCardReading, slot: int, request: int, done: str) -> None:
         with self._open_engine(card) as descriptor:

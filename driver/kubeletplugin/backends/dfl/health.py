@@ -1,7 +1,8 @@
-"""The health of DFL cards: what their errors, power states and sensors mean.
+"""The health of DFL cards: what their errors, power states and sensors mean, and ports that cannot be used.
 
 A state ends when what caused it is gone: errors stay logged until they are cleared, by the release of the slot or by
-hand.
+hand. A port that is kept in reset or has no driver gets no claims, but no pod is evicted for it: a bad image fails in
+one slot after the other, and pods that wait for theirs are moved with care (``claims.refused_claims``).
 """
 
 from collections.abc import Mapping
@@ -29,8 +30,13 @@ _POWER_STATES: Final[Mapping[int, UnhealthyState]] = {
 """By ``power_state`` of a port (``Documentation/ABI/testing/sysfs-platform-dfl-port``)."""
 
 
-def judge_condition(card_uuid: str, condition: CardCondition) -> dict[Partition | None, UnhealthyState]:
-    """Return what is not healthy of a card, by partition; None: the whole card."""
+def judge_condition(
+    card_uuid: str, condition: CardCondition, unusable: Mapping[int, str]
+) -> dict[Partition | None, UnhealthyState]:
+    """Return what is not healthy of a card, by partition; None: the whole card.
+
+    ``unusable`` is why ports cannot be used now, by slot.
+    """
     found: dict[Partition | None, UnhealthyState] = {}
     reasons = [f"{name} are {value:#x}" for name, value in condition.errors.items()]
     reasons += [alarm.reason for alarm in condition.alarms]
@@ -38,8 +44,8 @@ def judge_condition(card_uuid: str, condition: CardCondition) -> dict[Partition 
         is_stopping = any(_is_stopping(alarm) for alarm in condition.alarms)
         is_lost = _FATAL in condition.errors or is_stopping
         found[None] = UnhealthyState(HealthState.LOST if is_lost else HealthState.UNHEALTHY, "; ".join(reasons))
-    for slot, port in condition.ports.items():
-        state = _judge_port(port)
+    for slot in sorted({*condition.ports, *unusable}):
+        state = _judge_port(condition.ports.get(slot, PortCondition()), unusable.get(slot, ""))
         if state is not None:
             found[Partition(kind=KIND, card_uuid=card_uuid, placement=Placement(slot, 1))] = state
     return found
@@ -50,13 +56,13 @@ def _is_stopping(alarm: SensorAlarm) -> bool:
     return not alarm.is_compared and alarm.limit.startswith("temp") and alarm.limit.endswith(_STOPPING)
 
 
-def _judge_port(port: PortCondition) -> UnhealthyState | None:
-    state = _POWER_STATES.get(port.power_state)
-    if not port.errors:
-        return state
+def _judge_port(port: PortCondition, unusable: str) -> UnhealthyState | None:
     if port.errors == ALL_ONES:
         return UnhealthyState(HealthState.LOST, "its port answers with ones only")
-    errors = f"its port has logged the errors {port.errors:#x}"
-    if state is None:
-        return UnhealthyState(HealthState.UNHEALTHY, errors)
-    return UnhealthyState(state.state, f"{state.reason}; {errors}")
+    state = _POWER_STATES.get(port.power_state)
+    reasons = [state.reason] if state is not None else []
+    reasons += [unusable] if unusable else []
+    reasons += [f"its port has logged the errors {port.errors:#x}"] if port.errors else []
+    if not reasons:
+        return None
+    return UnhealthyState(HealthState.UNHEALTHY if state is None else state.state, "; ".join(reasons))

@@ -6,7 +6,6 @@ with the one accelerator function that is loaded in its slot. N and M are number
 a boot; a port's ``id`` is its number on the card.
 """
 
-import errno
 import re
 import uuid
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from kerf_dra.api.errors import KerfError
-from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     UnreadableFilesError,
     find_pcie_root,
@@ -38,8 +37,12 @@ _NAMESPACE: Final = uuid.UUID("f3b7e5a4-3c0b-5a0e-9d6e-7c1c2f0a9b11")
 """The namespace of the cards' UUIDs (RFC 9562, version 5)."""
 ALL_ONES: Final = 0xFFFF_FFFF_FFFF_FFFF
 """What reads of a register return once the card is off the bus (PCI Express Base Specification, error handling)."""
-NO_AFU_IDS: Final = frozenset({"0" * 32, "f" * 32})
+_NO_IDS: Final = frozenset({"0" * 32, "f" * 32})
 """What a port reports in place of a function's id when there is none, or none that can be read."""
+_SETTLED: Final = frozenset({"operating", "unknown"})
+_FAILED: Final = " error"
+"""States of an FPGA manager in which no load goes on (Linux ``drivers/fpga/fpga-mgr.c``, ``state_str``): it has ended,
+there was none since the driver was bound, or it failed, which the end of the state's name says of each step."""
 
 _ALARMS: Final = ("temp*_max_alarm", "temp*_crit_alarm", "temp*_emergency_alarm", "power*_crit_alarm")
 """Alarms of the board's sensors (Linux ``Documentation/hwmon/sysfs-interface.rst``). ``power*_max_alarm`` is left out:
@@ -117,6 +120,20 @@ class DflCardReading:
     """The ports that the card has, wherever they are now."""
     ports: tuple[PortReading, ...]
     """The ports that are there, by their slots: one that was given to a virtual function is not."""
+    without_driver: int = 0
+    """The number of ports that are there without a driver, which do not say which slot is theirs: Linux 6.12 leaves
+    those so that were given back by virtual functions."""
+
+    @property
+    def released(self) -> int:
+        """The number of ports that were given away, to virtual functions or to be."""
+        return self.slots - len(self.ports) - self.without_driver
+
+    @property
+    def undriven_slots(self) -> tuple[int, ...]:
+        """The slots without a port that has a driver, if any port has none: the kernel does not show which that is."""
+        there = {port.slot for port in self.ports}
+        return tuple(slot for slot in range(self.slots) if slot not in there) if self.without_driver else ()
 
     @property
     def number(self) -> int:
@@ -197,36 +214,25 @@ class CardFiles:
         now = self._read_card(card.region)
         return now if now is not None and now.uuid == card.uuid else None
 
-    def read_afu_id(self, card: DflCardReading, port: PortReading) -> str:
-        """Return the id of the function in a port's slot, as a UUID; empty: there is none, or it makes no sense.
-
-        Raises HardwareBusyError while the port is held in reset, as during a load, and when the id cannot be read, and
-        CardAbsentError.
-        """
-        self._check_port(card, port)
-        try:
-            text = (read_attribute(self.root, self.find_port_folder(card, port) / "afu_id") or "").lower()
-        except UnreadableFilesError as error:
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EBUSY:
-                raise HardwareBusyError(
-                    f"slot {port.slot} of {card.pci_address} is held in reset: a load goes on, or one has failed and "
-                    "the driver must be bound to the card again (docs/fpga.md)"
-                ) from error
-            raise
-        return "" if text in NO_AFU_IDS or not _HEX_UUID.fullmatch(text) else str(uuid.UUID(text))
-
     def read_load_status(self, card: DflCardReading) -> str:
         """Return what the card's FPGA manager says of the last load, as lines; empty: nothing."""
         for status in self._find_fme_folder(card).glob("dfl-fme-mgr.*/fpga_manager/fpga*/status"):
             return read_optional(status)
         return ""
 
+    def is_settled(self, card: DflCardReading) -> bool:
+        """Whether the card's FPGA manager reports that no load goes on; False, too, where it reports nothing."""
+        for file in self._find_fme_folder(card).glob("dfl-fme-mgr.*/fpga_manager/fpga*/state"):
+            state = read_optional(file)
+            return state in _SETTLED or state.endswith(_FAILED)
+        return False
+
     def read_port_errors(self, card: DflCardReading, port: PortReading) -> int:
         """Return the port's logged errors; 0: none, or the card logs none.
 
         Raises CardAbsentError and UnreadableFilesError.
         """
-        self._check_port(card, port)
+        self.check_port(card, port)
         errors = read_count(self.root, self.find_port_folder(card, port) / "errors/errors")
         if errors == ALL_ONES:
             raise CardAbsentError(f"card {card.pci_address} answers with ones only: it is off the bus")
@@ -285,7 +291,7 @@ class CardFiles:
     def _find_fme_folder(self, card: DflCardReading) -> Path:
         return self.root / _REGIONS / card.region / f"dfl-fme.{card.fme}"
 
-    def _check_port(self, card: DflCardReading, port: PortReading) -> None:
+    def check_port(self, card: DflCardReading, port: PortReading) -> None:
         """Raise CardAbsentError when the port is not there any more, and UnreadableFilesError."""
         if not list_folder(self.root, self.find_port_folder(card, port)):
             raise CardAbsentError(f"card {card.pci_address} is not there any more")
@@ -302,7 +308,8 @@ class CardFiles:
         address = next((part for part in reversed(parts) if _PCI_ADDRESS.fullmatch(part)), "")
         if fme is None or not address:
             return None  # not the base region of a card on a PCI bus
-        ports = [self._read_port(folder / name) for name in names if _PORT.fullmatch(name)]
+        found = [self._read_port(folder / name) for name in names if _PORT.fullmatch(name)]
+        ports = [port for port in found if port is not None]
         return DflCardReading(
             uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
             pci_address=address,
@@ -313,13 +320,16 @@ class CardFiles:
             interface_uuid=self._read_interface(folder / fme[0]),
             slots=read_count(self.root, folder / fme[0] / "ports_num"),
             ports=tuple(sorted(ports, key=lambda port: port.slot)),
+            without_driver=len(found) - len(ports),
         )
 
-    def _read_port(self, folder: Path) -> PortReading:
+    def _read_port(self, folder: Path) -> PortReading | None:
+        """Return a port; None: it has no driver, which makes all of its attributes."""
         text = read_attribute(self.root, folder / "id")
-        if text is None or not text.isdecimal():
-            hint = "it has no driver; bind the card's driver again (docs/fpga.md)" if text is None else f"{text!r:.80}"
-            raise UnreadableFilesError(f"{folder} does not say which port it is: {hint}")
+        if text is None:
+            return None
+        if not text.isdecimal():
+            raise UnreadableFilesError(f"{folder} does not say which port it is: {text!r:.80}")
         number = int(folder.name.rpartition(".")[2])
         return PortReading(slot=int(text), number=number, has_afu_id="afu_id" in list_folder(self.root, folder))
 
@@ -328,10 +338,15 @@ class CardFiles:
         for manager in list_folder(self.root, fme):
             regions = fme / manager / "fpga_region"
             for region in list_folder(self.root, regions) if manager.startswith("dfl-fme-region.") else ():
-                text = (read_attribute(self.root, regions / region / "compat_id") or "").lower()
-                if _HEX_UUID.fullmatch(text) and text not in NO_AFU_IDS:
-                    return str(uuid.UUID(text))
+                if found := parse_id(read_attribute(self.root, regions / region / "compat_id") or ""):
+                    return found
         return ""
+
+
+def parse_id(text: str) -> str:
+    """Return the id of a function or an interface as a UUID; empty: there is none, or it makes no sense."""
+    text = text.lower()
+    return "" if text in _NO_IDS or not _HEX_UUID.fullmatch(text) else str(uuid.UUID(text))
 
 
 def _list_alarms(fme: Path, margin: int) -> Iterator[SensorAlarm]:

@@ -81,9 +81,13 @@ class VirtualFunctions:
         is_made = read_count(self._files.root, device / "sriov_numvfs") != 0
         if is_made:
             self._write(card, device / "sriov_numvfs", "0")
-        for slot in missing:
-            self._driver.assign_port(card, slot)
-        return is_made or bool(missing)
+        for slot in missing if card.released else ():
+            try:
+                self._driver.assign_port(card, slot)
+            except HardwareBusyError:
+                if not card.without_driver:  # else it may be one that is there already, without a driver
+                    raise
+        return is_made or card.released > 0
 
     def _check(self, card: DflCardReading, made: Sequence[VirtualFunction], count: int) -> None:
         name = card.pci_address

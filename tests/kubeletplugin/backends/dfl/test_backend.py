@@ -244,13 +244,6 @@ def test_a_card_that_has_got_another_shell_is_not_loaded(node: DflNode) -> None:
 @pytest.mark.parametrize(
     ("argument", "kind", "message"),
     [
-        (f"{errno.EIO} reconfig CRC error", HardwareBusyError, "checksum was wrong"),
-        (f"{errno.EIO} reconfig operation error", HardwareBusyError, "refused an operation"),
-        (f"{errno.EIO} reconfig incompatible image", HardwareRefusedError, "built for another one"),
-        (f"{errno.EIO} reconfig IP protocol error", HardwareBusyError, "protocol error"),
-        (f"{errno.EIO} reconfig fifo overflow error", HardwareBusyError, "more than it could take"),
-        (f"{errno.EIO}", HardwareBusyError, "an error and no cause"),
-        (f"{errno.ETIMEDOUT}", HardwareBusyError, "did not answer the driver in time"),
         (f"{errno.EBUSY}", HardwareBusyError, "another program has it"),
         (f"{errno.EINVAL}", HardwareRefusedError, "does the card have this slot"),
         (f"{errno.ENODEV}", CardAbsentError, "0000:3b:00.0 is not there"),
@@ -258,7 +251,7 @@ def test_a_card_that_has_got_another_shell_is_not_loaded(node: DflNode) -> None:
         (f"{errno.ENOMEM}", HardwareBusyError, "Cannot allocate memory"),
     ],
 )
-def test_each_failure_of_a_load_says_its_cause_and_leaves_a_blank_slot(
+def test_each_load_that_the_driver_refuses_says_its_cause_and_leaves_a_blank_slot(
     argument: str, kind: type[KerfError], message: str, node: DflNode
 ) -> None:
     """FP-07, FP-14: what the plugin then does with its taint is the same for all backends."""
@@ -269,6 +262,33 @@ def test_each_failure_of_a_load_says_its_cause_and_leaves_a_blank_slot(
     assert type(caught.value) is kind
     node.plugin.release(record)
     assert node.loaded() == [BLANK_ID] * 4
+
+
+@pytest.mark.parametrize(
+    ("argument", "kind", "message"),
+    [
+        (f"{errno.EIO} reconfig CRC error", HardwareBusyError, "checksum was wrong"),
+        (f"{errno.EIO} reconfig operation error", HardwareBusyError, "refused an operation"),
+        (f"{errno.EIO} reconfig incompatible image", HardwareRefusedError, "built for another one"),
+        (f"{errno.EIO} reconfig IP protocol error", HardwareBusyError, "protocol error"),
+        (f"{errno.EIO} reconfig fifo overflow error", HardwareBusyError, "more than it could take"),
+        (f"{errno.EIO}", HardwareBusyError, "an error and no cause"),
+        (f"{errno.ETIMEDOUT}", HardwareBusyError, "did not answer the driver in time"),
+    ],
+)
+def test_each_load_that_fails_says_its_cause_and_the_slot_is_used_again_once_its_driver_was_bound_again(
+    argument: str, kind: type[KerfError], message: str, node: DflNode
+) -> None:
+    """FP-07, FP-14: until then the driver keeps the port in reset (``test_unusable_ports``)."""
+    node.hardware.add_fault("pr", "errno", argument)
+    record = node.allocate(node.part(0, function="aes"))
+    with pytest.raises(kind, match=f"{message}.*; slot 0 of .* is held in reset") as caught:
+        node.plugin.prepare(record)
+    assert type(caught.value) is kind
+    node.plugin.release(record)
+    node.hardware.bind_again(0)
+    node.prepare(node.part(0, function="aes"))
+    assert node.loaded() == [AES_ID, *[BLANK_ID] * 3]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
 from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend
 from kerf_dra.driver.kubeletplugin.backends.dfl.config import DflConfig
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles
 from tests.fakes.dfl.machine import build_document
 from tests.fakes.dfl.recorded_shapes import SHAPES, RecordedShape, ShapeTree
@@ -55,7 +56,8 @@ def test_each_recorded_shape_is_one_card_with_one_port(shape: RecordedShape, tmp
     assert (card.pci_address, card.pcie_root, card.numa_node) == (layout.pci_address, layout.root, layout.numa_node)
     assert (card.fme, card.slots, [port.slot for port in card.ports]) == (0, 1, [0])
     assert card.interfaces == ((str(uuid.UUID(shape.compat_id)),) if shape.compat_id else ())
-    assert files.read_afu_id(card, card.ports[0]) == (str(uuid.UUID(shape.afu_id)) if shape.afu_id else "")
+    driver = DflDriver(files, LinuxSystemCalls())
+    assert driver.read_afu_id(card, card.ports[0]) == (str(uuid.UUID(shape.afu_id)) if shape.afu_id else "")
     assert files.read_port_errors(card, card.ports[0]) == 0
     condition = files.read_condition(card)
     assert (dict(condition.errors), condition.alarms) == ({}, ())
@@ -85,7 +87,6 @@ def test_a_card_that_cannot_be_loaded_says_why(name: str, reason: str, has_drive
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda tree: (tree.port / "id").unlink(), "does not say which port it is"),
         (lambda tree: tree.write(tree.port / "id", "first"), "does not say which port it is"),
         (lambda tree: tree.write(tree.port / "id", "3"), "has the ports 3, but its ports_num is 1"),
         (lambda tree: (tree.engine / "ports_num").unlink(), "has the ports 0, but its ports_num is 0"),
