@@ -14,6 +14,7 @@ from kerf_dra.driver.kubeletplugin.backends.intel.backend import IntelBackend
 from kerf_dra.driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.kubeletplugin.maintenance.work_file import FILE_NAME, WorkFile, WorkRecord
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 from kerf_dra.driver.runtime.boot import BOOT_ID
 from tests.fakes.pci import add_pci_device
 from tests.fakes.xrt import NEEDS_COMPILER, XrtMachine
@@ -231,6 +232,21 @@ def test_what_is_wrong_with_a_card_is_shown(
     monkeypatch.setattr(SimulatedBackend, "wait_for_events", wait)
     _, out, _ = run(capsys, backend, "--family=gpu")
     assert out.splitlines()[3] == "gpu-0: unhealthy: rows are to be remapped"
+
+
+@pytest.mark.parametrize(("profile", "where"), [("1g.10gb", "1g.10gb at 1"), (None, "at 1")])
+def test_what_is_wrong_with_a_part_of_a_card_is_shown_with_its_place(
+    profile: str | None, where: str, capsys: pytest.CaptureFixture[str], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(self: SimulatedBackend, timeout_s: float) -> list[HealthChange]:
+        del timeout_s
+        (card, *_) = self.discover()
+        part = Partition(kind=card.kind, card_uuid=card.uuid, profile=profile, placement=Placement(1, 1))
+        return [HealthChange(card_uuid=card.uuid, partition=part, state=HealthState.UNHEALTHY, reason="worn out")]
+
+    monkeypatch.setattr(SimulatedBackend, "wait_for_events", wait)
+    _, out, _ = run(capsys, backend, "--family=gpu")
+    assert out.splitlines()[3] == f"gpu-0: unhealthy ({where}): worn out"
 
 
 def test_a_long_reason_is_wrapped(

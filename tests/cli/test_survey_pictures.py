@@ -79,6 +79,9 @@ def test_what_is_wrong_with_a_card_is_drawn_on_what_is_free_and_noted_on_what_is
     )
     both = draw(LEFT, RIGHT, holders={"gi-1": "x/a", "gi-2": "x/b"}, changes=(of_left,))
     assert both.startswith("gpu-0 [ a a . b ] a = x/a (bad memory) b = x/b (static) . = free")
+    assert draw(changes=(of_left,)).startswith(
+        "gpu-0 [ ~ ~ . . ] . = free ~ = tainted: free with a toleration (bad mem"
+    )
     assert draw(changes=(change("", HealthState.HEALTHY),)).startswith("gpu-0 [ . . . . ]")
 
 

@@ -392,7 +392,8 @@ def _survey_lines(survey: CardSurvey, devices: FamilyDevices) -> Iterator[str]:
     for change in devices.unhealthy:
         if change.card_uuid == survey.card_uuid:
             part = change.partition
-            where = f" ({part.profile} at {part.placement.start})" if part and part.placement else ""
+            what = f"{part.profile} " if part and part.profile else ""
+            where = f" ({what}at {part.placement.start})" if part and part.placement else ""
             yield f"{change.state}{where}: {change.reason}"
     for found in survey.partitions:
         static = ", static" if found.is_static else ""

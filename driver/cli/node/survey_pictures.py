@@ -34,7 +34,8 @@ def build_survey_picture(
     layout = _find_layout(card, survey)
     ill = [change for change in changes if change.card_uuid == card.uuid and change.state is not HealthState.HEALTHY]
     units = tuple(
-        _read_unit(number, layout, survey, holders, ill) or _describe_rest(whole_holder, survey, _list_reasons(ill))
+        _read_unit(number, layout, survey, holders, ill)
+        or _describe_rest(whole_holder, survey, [*_list_reasons(ill), *_list_reasons_of_unit(ill, number, layout)])
         for number in range(layout.units)
     )
     name = f"{layout.name}-{card.geometry.unit}" if layout.name else card.geometry.unit
@@ -69,6 +70,12 @@ def _read_unit(
 def _list_reasons(ill: Iterable[HealthChange]) -> list[str]:
     """Return what is wrong with the card as a whole."""
     return [change.reason for change in ill if change.partition is None]
+
+
+def _list_reasons_of_unit(ill: Iterable[HealthChange], number: int, layout: Layout) -> list[str]:
+    """Return what is wrong with the parts of the card that have this unit."""
+    parts = [(change.partition, change.reason) for change in ill]
+    return [reason for part, reason in parts if part is not None and _covers(part.placement, number, layout)]
 
 
 def _describe_rest(holder: str, survey: CardSurvey, reasons: Sequence[str]) -> Unit:
