@@ -22,10 +22,14 @@ from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, P
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles
 from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
+from tests.fakes.claims import DRIVER, claim
 from tests.fakes.dfl import NEEDS_COMPILER, FakeSystemCalls
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID, TWO_CARDS
-from tests.kubeletplugin.backends.dfl.machine import DflNode
+from tests.fakes.kubelet import ClaimError
+from tests.kubeletplugin.backends.dfl.machine import DflMachineUnderTest, DflNode
 from tests.kubeletplugin.backends.dfl.test_virtual_functions import Card
+from tests.kubeletplugin.harness import Machine, machine
+from tests.kubeletplugin.wait import until
 
 pytestmark = NEEDS_COMPILER
 
@@ -334,3 +338,44 @@ def test_a_claim_with_virtual_functions_ends_only_once_all_of_its_ports_are_back
             card.plugin.release(record)
     card.plugin.release(record)
     assert card.plugin.records == []
+
+
+# The whole plugin
+
+
+def list_taints(node: Machine) -> dict[str, str]:
+    """Return the taints of the bare slots that are published, by device."""
+    pools = node.cluster.published[-1] if node.cluster.published else ()
+    devices = [device for pool in pools for content in pool.slices for device in content.devices]
+    return {
+        device.name: " ".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in device.taints)
+        for device in devices
+        if "-slot-" in device.name and device.name.startswith(("fpga-0-slot-", "fpga-1-slot-"))
+    }
+
+
+async def test_the_plugin_publishes_the_slot_with_a_taint_in_each_process_until_it_can_be_used(tmp_path: Path) -> None:
+    hardware = DflMachineUnderTest(tmp_path / "machine")
+    usable = {f"fpga-{card}-slot-{slot}": "" for card in range(2) for slot in range(4)}
+    withheld = usable | {"fpga-0-slot-1": f"{DRIVER}/unhealthy=degraded:NoSchedule"}
+    with machine() as node:
+        node.backend = hardware.open_backend()  # type: ignore[assignment]
+        failing = node.cluster.add(claim("failing", "fpga-0-aes-at-1"))
+        other = node.cluster.add(claim("other", "fpga-0-aes-at-0"))
+        async with node.plugin():
+            await until(lambda: list_taints(node) == usable)
+            hardware.hardware.add_fault("pr", "errno", CRC_ERROR)
+            for message in ("checksum was wrong", "is held in reset"):
+                with pytest.raises(ClaimError, match=message):
+                    await node.kubelet.prepare(failing)
+            await until(lambda: list_taints(node) == withheld)
+            await node.kubelet.unprepare(failing)
+            await node.kubelet.prepare(other)
+        node.backend = hardware.open_backend()  # type: ignore[assignment]
+        node.cluster.published.clear()
+        async with node.plugin():
+            await until(lambda: list_taints(node) == withheld)
+            await node.kubelet.unprepare(other)
+            hardware.hardware.bind_again(0)
+            await until(lambda: list_taints(node) == usable)
+            await node.kubelet.prepare(failing)
