@@ -145,6 +145,7 @@ class StandInBench(Bench):
         )
         self.machine = DflMachine.create(folder, layouts)
         add_sriov(self.machine, PORTS)
+        self.machine.leave_undriven()
         self.machine.describe(PORTS)
         self.document = DflMachineUnderTest.describe(self.machine)
         self.calls = SriovCalls(self.machine)

@@ -17,6 +17,7 @@ from typing import Final
 import anyio
 
 from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.kubeletplugin.backends.base import HealthChange
 from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import FME_PORT_ASSIGN, FME_PORT_RELEASE, PORT_RESET
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles
 from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
@@ -30,6 +31,8 @@ _LOADS: Final = 1000
 _AES: Final = claim("one", "fpga-0-aes-at-1")
 _POINTS: Final = 40
 """More points than a prepare and an unprepare have together."""
+_FEW: Final = 3
+"""Readings of the health beside something that goes on, which are too few to say anything."""
 _UNKNOWN: Final = 0xB6FF
 """A request that no driver of DFL has."""
 
@@ -171,6 +174,26 @@ def _load_after(fail: Callable[[Bench], None]) -> Callable[[Bench], str]:
     return run
 
 
+def _read_state(bench: Bench) -> str:
+    [file] = bench.machine.fme_folder(0).glob("dfl-fme-mgr.*/fpga_manager/fpga*/state")
+    return file.read_text().strip()
+
+
+def _read_states(bench: Bench) -> str:
+    bench.slow_next_load()
+    child = _fork(lambda: bench.load(build_bits(AES_ID)))
+    with suppress(TimeoutError):
+        wait_until(lambda: _name(bench, 0) != "blank", attempts=10_000)
+    during = _read_state(bench)
+    os.waitpid(child, 0)
+    after = _read_state(bench)
+    bench.fail_next_load(CRC_ERROR)
+    _say(lambda: bench.load(build_bits(AES_ID)))
+    failed = _read_state(bench)
+    _say(lambda: bench.load(build_bits(AES_ID)))
+    return f"{during}, {after}; {failed}, {_read_state(bench)}"
+
+
 def _load_many(bench: Bench) -> str:
     wrong = 0
     outcomes: dict[str, int] = {}
@@ -250,6 +273,89 @@ def _bind_again(bench: Bench) -> str:
     now = CardFiles(bench.machine.folder).list_cards([])
     numbers = [(card.fme, *(port.number for port in card.ports)) for card in now]
     return f"{len(cards)} card, then {len(now)}: {numbers}; the port has {_name(bench, 1)}"
+
+
+# The health that the backend reports
+
+
+def _list_unhealthy(events: Sequence[object]) -> str:
+    """Return the places and states of the health changes, with some words of their reasons."""
+    changes = [event for event in events if isinstance(event, HealthChange)]
+    places = [change.partition.placement if change.partition is not None else None for change in changes]
+    return "; ".join(
+        f"{'card' if place is None else f'slot {place.start}'} {change.state}: {' '.join(change.reason.split()[4:8])}"
+        for place, change in zip(places, changes, strict=True)
+    )
+
+
+def _watch_failed_load(bench: Bench) -> str:
+    """Fail a load into the second port, load the first, and bind the driver again; read the health each time."""
+    backend = bench.open_backend()
+    seen = [_list_unhealthy(backend.wait_for_events(0))]
+    bench.fail_next_load(CRC_ERROR)
+    _say(lambda: bench.load(build_bits(AES_ID), port=1))
+    seen.append(_list_unhealthy(backend.wait_for_events(0)))
+    _say(lambda: bench.load(build_bits(AES_ID)), lambda: bench.load(build_bits(AES_ID), port=1))
+    seen.append(_list_unhealthy(backend.wait_for_events(0)))
+    seen.append(_list_unhealthy(bench.open_backend().wait_for_events(0)))
+    bench.machine.bind_again(0)
+    seen.append(_list_unhealthy(backend.wait_for_events(0)))
+    return " | ".join(one or "-" for one in seen)
+
+
+def _watch_load(bench: Bench) -> str:
+    """Read the health all the time while loads go on."""
+
+    def load() -> None:
+        for one in (AES_ID, FFT_ID, AES_ID):
+            bench.load(build_bits(one))
+
+    bench.slow_next_load()
+    return _watch(bench, load)
+
+
+def _watch(bench: Bench, work: Callable[[], None]) -> str:
+    """Read the health all the time while another process works."""
+    backend = bench.open_backend()
+    seen = [_list_unhealthy(backend.wait_for_events(0))]
+    child = _fork(work)
+    reads = 0
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        seen.append(_list_unhealthy(backend.wait_for_events(0)))
+        reads += 1
+    return f"{'; '.join(filter(None, seen)) or 'healthy'}, {'many' if reads > _FEW else reads} readings"
+
+
+def _watch_resets(bench: Bench) -> str:
+    """Read the health all the time while a process resets a port."""
+
+    def reset() -> None:
+        for _ in range(_LOADS):
+            bench.call_port(0, PORT_RESET)
+
+    return _watch(bench, reset)
+
+
+def _watch_given_back(bench: Bench) -> str:
+    backend = bench.open_backend()
+    seen = [_list_unhealthy(backend.wait_for_events(0))]
+    said = _say(_move(bench, FME_PORT_RELEASE, 1), _move(bench, FME_PORT_ASSIGN, 1))
+    seen.append(_list_unhealthy(backend.wait_for_events(0)))
+    bench.machine.bind_again(0)
+    seen.append(_list_unhealthy(backend.wait_for_events(0)))
+    return f"{said}: " + " | ".join(one or "-" for one in seen)
+
+
+def _end_failed_claim(bench: Bench) -> str:
+    """Prepare with a load that fails, end the claim, bind the driver again, and prepare."""
+    root = Path(bench.document.cache_folder).with_name("ended")
+    bench.fail_next_load(CRC_ERROR)
+    steps = ("prepare", "prepare", "unprepare")
+    said = [_END[_run_child(partial(_call, bench, root, operation))] for operation in steps]
+    said.append(_state(bench, root))
+    bench.machine.bind_again(0)
+    said.append(_END[_run_child(lambda: _call(bench, root, "prepare"))])
+    return ", ".join((*said, _state(bench, root)))
 
 
 # The backend in processes that end
@@ -338,7 +444,7 @@ def _two_plugins(bench: Bench) -> str:
     return f"first {_END[first]}, second {_END[second]}; the slot has {_name(bench, 1)}"
 
 
-_END: Final = {0: "prepared", 1: "refused", 2: "failed"}
+_END: Final = {0: "done", 1: "refused", 2: "failed"}
 
 
 def _prepare_after(fail: Callable[[Bench], None]) -> Callable[[Bench], str]:
@@ -372,6 +478,7 @@ CASES: Final[Mapping[str, Callable[[Bench], str]]] = MappingProxyType(
         "the card reports an incompatible image": _fail_load(INCOMPATIBLE),
         "a failed load, a good one, a reset": _load_after(lambda bench: bench.fail_next_load(CRC_ERROR)),
         "a load that hangs, a good one, a reset": _load_after(lambda bench: bench.hang_next_load()),
+        "the FPGA manager's state: in a load, after it; after one that failed, after another": _read_states,
         f"{_LOADS:,} loads": _load_many,
         "a reset, and one with an argument": _reset,
         "a reset that is answered late, and another one": _reset_late,
@@ -387,6 +494,11 @@ CASES: Final[Mapping[str, Callable[[Bench], str]]] = MappingProxyType(
         "Kerf: a load fails, and is tried again": _prepare_after(lambda bench: bench.fail_next_load(CRC_ERROR)),
         "Kerf: a load hangs, and is tried again": _prepare_after(lambda bench: bench.hang_next_load()),
         "Kerf: a reset is answered late": _prepare_after(lambda bench: bench.hang_next_reset()),
+        "Kerf: a load fails, and the claim ends": _end_failed_claim,
+        "Kerf: health after a load that failed": _watch_failed_load,
+        "Kerf: health while loads go on": _watch_load,
+        "Kerf: health while a port is reset": _watch_resets,
+        "Kerf: health after a port was given back": _watch_given_back,
     }
 )
 """By what is tried."""

@@ -151,7 +151,7 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         with self._hold([one.slot for one in handle.slots], HardwareHeldError, ""):
             for one in handle.slots:
                 if one.slot in self._held:
-                    with self._leave_in_reset():
+                    with self._leave_in_reset(one.slot):
                         self.release_slot(one.slot, one.afu_id, one.blank, is_kept=one.slot == kept_slot)
 
     def abandon(self, device: AllocatedDevice, journal: Journal) -> None:
@@ -163,7 +163,7 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         blanks = self.shell.blanks
         with self._hold(self._list_slots(device).units, HardwareHeldError, ""):
             for slot in self._held:
-                with self._leave_in_reset():
+                with self._leave_in_reset(slot):
                     self.fill_slot(slot, blanks.get(slot), None)
 
     def renumber(self, handle: DflHandle) -> DflHandle:
@@ -275,12 +275,12 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
         return port
 
     @contextmanager
-    def _leave_in_reset(self) -> Iterator[None]:
+    def _leave_in_reset(self, slot: int) -> Iterator[None]:
         """Leave a slot as it is where its port is kept in reset."""
         try:
             yield
-        except PortInResetError as error:
-            _log.warning("released as it is, and cleared for the next claim that gets it: %s", error)
+        except PortInResetError:
+            _log.info("%s is in reset: it is released as it is, and cleared for the next claim", self.name_slot(slot))
 
     @contextmanager
     def _hold(

@@ -5,8 +5,8 @@ here, with what can be done about it.
 
 **A port in reset** has no ``afu_id``: the driver answers EBUSY. It counts what puts a port into reset, and a load that
 fails, or a reset that the card does not answer within 1 ms, leaves that count above 0; each later load and reset adds
-one and takes one away (``disable_count`` in ``drivers/fpga/dfl-afu-main.c``, Linux 4.19 to 6.12). So only binding the
-driver again ends such a reset. A load has the port in reset, too, while the FPGA manager's state says so, but for a
+one and takes one away (``disable_count`` in Linux 6.12 ``drivers/fpga/dfl-afu-main.c``). So only binding the driver
+again ends such a reset. A load has the port in reset, too, while the FPGA manager's state says so, but for a
 moment at its begin and end; a reset alone never shows, as the driver has the port locked for it.
 """
 
@@ -164,7 +164,8 @@ class DflDriver:
         try:
             self._calls.ioctl(descriptor, PORT_RESET, 0)
         except OSError as error:
-            raise _translate(error, f"/dev/dfl-port.{port.number} cannot be reset", card) from error
+            found = _translate(error, f"/dev/dfl-port.{port.number} cannot be reset", card)
+            raise type(found)(f"{found}{self._describe_after(card, port)}") from error
 
     def program(self, card: DflCardReading, port: PortReading, bits: ImageBits) -> None:
         """Load ``bits`` into the slot of ``port``: by the kernel's limits this ends within half a minute.
@@ -221,7 +222,9 @@ class DflDriver:
         return read_attribute(self._files.root, path) or ""  # which says what any other error means
 
     def _describe_after(self, card: DflCardReading, port: PortReading) -> str:
-        """Return what a load that failed has left of the port, as the end of its message; empty: nothing to report."""
+        """Return what a load or a reset that failed has left of a port, as the end of its message; empty: no more than
+        the failure itself.
+        """
         try:
             self.read_afu_id(card, port)
         except PortInResetError as error:
