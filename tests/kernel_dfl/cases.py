@@ -31,8 +31,6 @@ _LOADS: Final = 1000
 _AES: Final = claim("one", "fpga-0-aes-at-1")
 _POINTS: Final = 40
 """More points than a prepare and an unprepare have together."""
-_FEW: Final = 3
-"""Readings of the health beside something that goes on, which are too few to say anything."""
 _UNKNOWN: Final = 0xB6FF
 """A request that no driver of DFL has."""
 
@@ -323,7 +321,7 @@ def _watch(bench: Bench, work: Callable[[], None]) -> str:
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         seen.append(_list_unhealthy(backend.wait_for_events(0)))
         reads += 1
-    return f"{'; '.join(filter(None, seen)) or 'healthy'}, {'many' if reads > _FEW else reads} readings"
+    return f"{'; '.join(filter(None, seen)) or 'healthy'}, {'some readings' if reads > 1 else 'too few'}"
 
 
 def _watch_resets(bench: Bench) -> str:

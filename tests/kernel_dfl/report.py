@@ -7,22 +7,9 @@ from textwrap import wrap
 from types import MappingProxyType
 from typing import Final
 
-_RESET: Final = "files cannot answer EBUSY: the stand-in shows a port that is not in reset"
-_WITHOUT_DRIVER: Final = "Linux 6.12 leaves a port that is given back without a driver; the stand-in gives it one"
 KNOWN: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "afu_id during a load": _RESET,
-        "the card reports a CRC error": _RESET,
-        "the card reports an incompatible image": _RESET,
-        "a failed load, a good one, a reset": _RESET,
-        "a load that hangs, a good one, a reset": _RESET,
-        "a reset that is answered late, and another one": _RESET,
-        "a port is released, assigned": _WITHOUT_DRIVER,
-        "a released port is loaded": _WITHOUT_DRIVER,
         "Kerf: killed while the card loads": "a load in the kernel goes on, one of the stand-in ends with its process",
-        "Kerf: a load fails, and is tried again": _RESET,
-        "Kerf: a load hangs, and is tried again": _RESET,
-        "Kerf: a reset is answered late": _RESET,
     }
 )
 """Why the stand-in differs, by case."""

@@ -213,7 +213,7 @@ static int count_reset(const char *machine, int number, int change) {
 
 /* End a load as one that failed: the port stays in reset. */
 static int fail_load(const char *machine, const struct port *port, int number) {
-    set_state(machine, port, "write error");
+    set_state(machine, port, "write complete error"); /* where the DFL manager waits for the end of a load */
     return fail(number);
 }
 
@@ -244,10 +244,13 @@ static int program(const char *machine, int fme, const struct port_pr *request) 
         count_reset(machine, port.number, 1);
         return fail_load(machine, &port, number);
     }
-    set_id(machine, &port, NO_ID);
-    die_if(&fault, "die-halfway"); /* a load in the kernel would go on, and end the reset */
+    if (is(&fault, "die-halfway")) { /* a load in the kernel would go on, and end the reset */
+        set_id(machine, &port, NO_ID);
+        die_if(&fault, "die-halfway");
+    }
     count_reset(machine, port.number, 1);
-    set_state(machine, &port, "write");
+    set_state(machine, &port, "write complete");
+    set_id(machine, &port, NO_ID);
     delay_if(&fault);
     char interface[33], id[33];
     if (request->buffer_size < 36 || memcmp(bits, "BITS", 4) != 0)

@@ -92,8 +92,8 @@ class SriovCalls(FakeSystemCalls):
             raise OSError(errno.EBUSY, "the port cannot be given back now")
         found = _find_port(device / "released", port)
         if found is None:
-            is_there = (self._machine / "undriven").exists()
-            raise OSError(errno.EBUSY if is_there else errno.EINVAL, "no such released port")
+            undriven = _find_port(self._machine / "undriven", port, region)
+            raise OSError(errno.EINVAL if undriven is None else errno.EBUSY, "no such released port")
         found.rename(region / found.name)
         if (self._machine / "undriven").exists():
             DflMachine(self._machine).take_driver(int(found.name.rpartition(".")[2]))
@@ -131,9 +131,11 @@ class SriovCalls(FakeSystemCalls):
             log.write(f"{line}\n")
 
 
-def _find_port(folder: Path, port: int) -> Path | None:
-    """Return the folder of the port with this id; None: ``folder`` has none."""
-    ports = (one for one in folder.glob("dfl-port.*") if (one / "id").exists())
+def _find_port(folder: Path, port: int, region: Path | None = None) -> Path | None:
+    """Return the folder of the port with this id, which ``region`` has as well; None: ``folder`` has none."""
+    ports = (
+        one for one in folder.glob("dfl-port.*") if (one / "id").exists() and ((region or folder) / one.name).exists()
+    )
     found = (one for one in ports if (one / "id").read_text().strip() == str(port))
     return next(found, None)
 
