@@ -143,15 +143,20 @@ def test_a_reset_that_the_port_did_not_answer_is_found_as_well(node: DflNode) ->
 
 
 def test_a_claim_for_a_slot_in_reset_loads_nothing_and_says_what_to_do(node: DflNode) -> None:
+    health = watch(node)
     fail_load(node)
     before = node.hardware.calls()
-    record = node.allocate(node.part(1, function="aes"))
-    with pytest.raises(PortInResetError) as caught:
-        node.plugin.prepare(record)
-    assert str(caught.value) == IN_RESET
-    node.plugin.release(record)
+    for _ in range(2):
+        health.read()
+        record = node.allocate(node.part(1, function="aes"))
+        with pytest.raises(PortInResetError) as caught:
+            node.plugin.prepare(record)
+        assert str(caught.value) == IN_RESET
+        node.plugin.release(record)
+    health.read()
     assert node.hardware.calls() == before
     assert node.plugin.records == []
+    assert health.seen == [HealthState.UNHEALTHY], "it is reported once, whatever fails because of it"
 
 
 def test_the_failed_load_itself_says_that_its_slot_is_kept_in_reset(node: DflNode) -> None:
