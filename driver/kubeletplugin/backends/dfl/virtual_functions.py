@@ -81,7 +81,7 @@ class VirtualFunctions:
         is_made = read_count(self._files.root, device / "sriov_numvfs") != 0
         if is_made:
             self._write(card, device / "sriov_numvfs", "0")
-        for slot in missing if card.released else ():
+        for slot in missing:
             try:
                 self._driver.assign_port(card, slot)
             except HardwareBusyError:

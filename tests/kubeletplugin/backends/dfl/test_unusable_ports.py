@@ -129,6 +129,10 @@ def test_a_slot_whose_load_failed_gets_no_claims_until_the_driver_was_bound_agai
     assert health.seen[-1] is HealthState.HEALTHY
     node.prepare(node.part(1, function="aes"))
     assert node.loaded()[1] == AES_ID
+    hold_in_reset(node, 1)
+    set_state(node, "write")
+    health.read()
+    assert health.list_withheld(slots(node)) == [], "what was wrong before says nothing of a load"
 
 
 def test_a_reset_that_the_port_did_not_answer_is_found_as_well(node: DflNode) -> None:
