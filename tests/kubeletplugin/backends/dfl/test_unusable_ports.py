@@ -349,6 +349,17 @@ def test_a_claim_with_virtual_functions_ends_only_once_all_of_its_ports_are_back
     assert card.plugin.records == []
 
 
+def test_ports_that_were_given_away_hold_a_card_for_virtual_functions_and_ports_without_drivers_do_not(
+    tmp_path: Path,
+) -> None:
+    card = Card(tmp_path, TWO_CARDS)
+    first, second = (one.uuid for one in card.plugin.cards)
+    card.hardware.port_folder(1).resolve().rename(card.hardware.folder / "given")
+    card.hardware.take_driver(5)
+    assert [found.id for found in card.plugin.survey(first).partitions] == ["virtual-functions"]
+    assert card.plugin.survey(second).partitions == ()
+
+
 # The whole plugin
 
 
