@@ -208,6 +208,8 @@ NOT_RUN: Final[Mapping[str, str]] = {
         "needs a container with a device; the variable is that of tests/attack/test_node_tokens.py"
     ),
     "make test": "it runs this test",
+    "echo 0000:3b:00.0 > /sys/bus/pci/drivers/dfl-pci/unbind": "needs such a card; make kernel-dfl does it in a guest",
+    "echo 0000:3b:00.0 > /sys/bus/pci/drivers/dfl-pci/bind": "needs such a card; make kernel-dfl does it in a guest",
     ".venv/bin/pytest -q tests/families/test_catalogs.py": "they are tests of their own",
     "pip install '.[view]'": "what it installs is in requirements-dev.lock",
     "make gpu": "needs a card; on the stand-in `make test` runs tests/gpu",

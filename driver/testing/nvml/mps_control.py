@@ -150,9 +150,11 @@ def _serve(folder: Path, tell_ready: Callable[[], object]) -> int:
         while not daemon.is_over:
             connection, _ = listener.accept()
             with connection, suppress(OSError):  # a client may go at any moment
-                connection.sendall(daemon.answer(connection.recv(_LONGEST).decode(errors="replace")).encode())
-        for name in (_CONTROL, _PID):
-            Path(name).unlink(missing_ok=True)
+                answer = daemon.answer(connection.recv(_LONGEST).decode(errors="replace"))
+                if daemon.is_over:  # before its client ends
+                    for name in (_CONTROL, _PID):
+                        Path(name).unlink(missing_ok=True)
+                connection.sendall(answer.encode())
     return 0
 
 
