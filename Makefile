@@ -64,7 +64,7 @@ quick: lint types ## what a change can break: lint, types, and the tests that im
 # KUBELET_CYCLES: claims that the kubelet's DRA manager takes from allocation to deletion, in four tests. It needs Go: no
 # Go is an error, and 0 leaves it out.
 KUBELET_CYCLES ?= 100000
-test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores, with Go 1.5 hours more)
+test-long: $(VENV)/.installed ## the same properties with many more generated cases (40 minutes on two cores, with Go 1.5 hours more)
 	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "(long or property) and not realcluster and not oracle and not gpu and not browser" $(ARGS)
 	@test -n "$(ARGS)" -o "$(KUBELET_CYCLES)" = 0 || $(BIN)/python -m tests.oracle kubelet-dra --cases $$(($(KUBELET_CYCLES) / 4))
 
