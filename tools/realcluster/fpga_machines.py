@@ -23,6 +23,8 @@ SLOTS: Final = "slots"
 XRT: Final = "xrt"
 
 _SLOTS: Final = 2
+_NO_FUNCTION: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+"""What a DFL port says after a load that has failed, once it is out of reset: it is blanked for its next claim."""
 
 
 class FpgaMachine(ABC):
@@ -61,7 +63,10 @@ class FpgaMachine(ABC):
 
     @abstractmethod
     def disturb_load(self) -> None:
-        """Let the next load fail in a way that the next one after it need not."""
+        """Let the next load fail in a way that the next one after it need not, of DFL cards one into another slot."""
+
+    def bind_driver(self) -> None:  # noqa: B027  (only cards of the kernel's DFL driver need it)
+        """Bind the card's driver again, after which each slot can be used."""
 
 
 class _Dfl(FpgaMachine):
@@ -81,8 +86,8 @@ class _Dfl(FpgaMachine):
 
     @property
     def functions(self) -> Sequence[str]:
-        found = [self._machine.read_afu_id(port) for port in range(_SLOTS)]
-        return [self._NAMES.get(one, one) for one in found if one != BLANK_ID]
+        found = [self._machine.read_afu_id(port) for port in range(_SLOTS) if not self._machine.is_in_reset(port)]
+        return [self._NAMES.get(one, one) for one in found if one not in (BLANK_ID, _NO_FUNCTION)]
 
     def delay_load(self, ms: int) -> None:
         self._machine.add_fault("pr", "delay", str(ms))
@@ -92,6 +97,9 @@ class _Dfl(FpgaMachine):
 
     def disturb_load(self) -> None:
         self._machine.add_fault("pr", "errno", f"{errno.EIO} reconfig CRC error")
+
+    def bind_driver(self) -> None:
+        self._machine.bind_again(0)
 
 
 class _Slots(FpgaMachine):

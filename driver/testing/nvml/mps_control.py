@@ -147,7 +147,7 @@ def _serve(folder: Path, tell_ready: Callable[[], object]) -> int:
         Path(_PID).write_text(f"{os.getpid()}\n")
         tell_ready()
         daemon = Daemon()
-        while not daemon.is_over:
+        while True:
             connection, _ = listener.accept()
             with connection, suppress(OSError):  # a client may go at any moment
                 answer = daemon.answer(connection.recv(_LONGEST).decode(errors="replace"))
@@ -155,7 +155,8 @@ def _serve(folder: Path, tell_ready: Callable[[], object]) -> int:
                     for name in (_CONTROL, _PID):
                         Path(name).unlink(missing_ok=True)
                 connection.sendall(answer.encode())
-    return 0
+            if daemon.is_over:
+                return 0
 
 
 def _is_served() -> bool:
