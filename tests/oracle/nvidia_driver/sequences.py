@@ -171,6 +171,9 @@ def list_situations(
     first, second = ([one for one in places if one.card == card and one.profile != WHOLE] for card in cards)
     if first:
         yield from _list_partition_situations(*_find_pair(first))
+    by_hand = Place(cards[0], WHOLE, 0)
+    if by_hand in places:
+        yield "a whole card whose MIG mode was switched on by hand", [Prepare("claim", (by_hand,)), Unprepare("claim")]
     if second:
         two = (Prepare("claim", _find_pair(second)), Unprepare("claim"), Unprepare("claim"))
         yield "two partitions of a card whose MIG mode was off", two
