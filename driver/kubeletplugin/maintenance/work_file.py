@@ -6,7 +6,6 @@ read is never taken for "nothing was begun": nothing is done with any card until
 
 import threading
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,7 +15,7 @@ from kerf_dra.api.errors import TransientError
 from kerf_dra.api.kerf.card_maintenance import FollowingAct
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.runtime.documents.input_file import read_regular_file
-from kerf_dra.driver.runtime.documents.output_file import replace_durably
+from kerf_dra.driver.runtime.documents.output_file import discard_unfinished, replace_durably
 
 FILE_NAME: Final = "maintenances.json"
 _MAX_BYTES: Final = 2**20
@@ -92,8 +91,7 @@ class WorkFile:
         self._records: dict[tuple[str, int], WorkRecord] = {}
         self.problem = ""
         """Why the file could not be read; empty: it could."""
-        with suppress(OSError):  # what is there then is no file, and a write says so
-            self._temporary.unlink()
+        discard_unfinished(self._temporary)
         try:
             self._records = {record.key: record for record in read_records(path)}
         except WorkFileError as error:

@@ -13,7 +13,7 @@ import msgspec
 from kerf_dra.driver.kubeletplugin.usage.energy_account import CardAccount
 from kerf_dra.driver.kubeletplugin.usage.idleness import IdleState
 from kerf_dra.driver.runtime.documents.input_file import read_regular_file
-from kerf_dra.driver.runtime.documents.output_file import replace_whole
+from kerf_dra.driver.runtime.documents.output_file import discard_unfinished, replace_whole
 
 FILE_NAME: Final = "usage.json"
 _MAX_BYTES: Final = 4 * 2**20
@@ -39,7 +39,7 @@ def read_usage(path: Path) -> UsageDocument:
 
     Raises OSError where it cannot be read or is too large, and ValueError where its content is another one.
     """
-    _temporary_of(path).unlink(missing_ok=True)
+    discard_unfinished(_temporary_of(path))
     try:
         content = read_regular_file(path, max_bytes=_MAX_BYTES)
     except FileNotFoundError:

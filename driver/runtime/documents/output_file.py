@@ -1,6 +1,7 @@
 """Replaces a small file as a whole: whenever the process ends, there is the content of before or of after."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -32,6 +33,15 @@ def replace_whole(path: Path, content: bytes, temporary: Path, *, mode: int, is_
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def discard_unfinished(temporary: Path) -> None:
+    """Remove what a killed writer has left at ``temporary``; for its one writer, before anything is read.
+
+    What cannot be removed is no reason not to read the file: the next write says so.
+    """
+    with suppress(OSError):
+        temporary.unlink()
 
 
 def sync_folder(folder: Path) -> None:

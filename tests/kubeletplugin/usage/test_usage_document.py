@@ -68,6 +68,16 @@ def test_a_file_without_end_is_not_read(path: Path) -> None:
         read_usage(path)
 
 
+def test_what_cannot_be_removed_beside_the_file_costs_no_history(path: Path) -> None:
+    """A folder there had the energy of all claims begin at 0 again."""
+    write_usage(path, DOCUMENT)
+    path.with_suffix(".new").mkdir()
+    assert read_usage(path) == DOCUMENT
+    with pytest.raises(OSError, match=r"usage\.new"):
+        write_usage(path, UsageDocument())
+    assert read_usage(path) == DOCUMENT
+
+
 def test_a_folder_in_the_place_of_the_file_is_an_error_that_says_so(path: Path) -> None:
     path.mkdir()
     with pytest.raises(OSError, match="is not a regular file"):
