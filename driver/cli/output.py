@@ -7,6 +7,7 @@ does so to what ``make_printable`` has returned, and documents have such charact
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from textwrap import wrap
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import click
@@ -21,6 +22,8 @@ ReportT = TypeVar("ReportT")
 OutputFormat: TypeAlias = Literal["text", "wide", "json", "yaml", "name"]
 """``wide`` is text without limits of rows and names, ``name`` one ``kind/name`` a line for other commands to read."""
 
+WIDTH: Final = 80
+"""Columns of sentences: the width of a terminal that has not been resized."""
 EXIT_FAILED: Final = 1
 """The command failed."""
 EXIT_BAD_INPUT: Final = 2
@@ -52,6 +55,13 @@ def describe_error(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error) if isinstance(error, KerfError) else repr(error)
+
+
+def wrap_sentence(text: str, width: int = WIDTH, first: str = "", others: str = "  ") -> list[str]:
+    """Return ``text`` in lines with these indents; names are never broken, because people copy them."""
+    return wrap(
+        text, width, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def print_text(text: str, *, err: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What ``kerf drain`` and ``kerf undrain`` share: their argument, their sentences, and calls to the API server.
+"""What ``kerf drain`` and ``kerf undrain`` share: their argument, the names they print, and calls to the API server.
 
 The state of a cluster is read as it is, not without annotations as for dumps: a mark on a pod says that it is not to be
 evicted.
@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from textwrap import wrap
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -29,7 +28,7 @@ from kerf_dra.api.kerf.card_maintenance import (
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.allocation import Budget
-from kerf_dra.driver.cli.output import print_text
+from kerf_dra.driver.cli.output import print_text, wrap_sentence
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.collector import collect_state
@@ -39,8 +38,6 @@ from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from kerf_dra.driver.reclaim.cards import DrainableCard
 
-_WIDTH: Final = 80
-"""Columns of sentences: the width of a terminal that has not been resized."""
 _LONGEST_NAME: Final = 76
 """The longest name that fits into a line, behind its indent and before a comma: names are never broken."""
 _POLL_S = 1.0
@@ -172,15 +169,6 @@ async def create_maintenance(
             return await client.create(CARD_MAINTENANCES, value)
         except AlreadyExistsError:
             return await client.get(CARD_MAINTENANCES, name)
-
-
-def wrap_sentence(text: str, *, first: str = "", others: str = "  ") -> list[str]:
-    """Return a sentence in lines, indented by ``first`` and ``others``; names are never broken, because people copy
-    them.
-    """
-    return wrap(
-        text, _WIDTH, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def name_maintenances(names: Sequence[str]) -> str:

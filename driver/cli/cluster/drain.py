@@ -23,7 +23,6 @@ from kerf_dra.driver.cli.cluster.card_maintenances import (
     read_input,
     wait_for_end,
     wanted_phase,
-    wrap_sentence,
 )
 from kerf_dra.driver.cli.options import option
 from kerf_dra.driver.cli.options.cluster import access_options, format_count, with_exit_codes
@@ -35,6 +34,7 @@ from kerf_dra.driver.cli.output import (
     output_formats,
     print_document,
     print_text,
+    wrap_sentence,
 )
 from kerf_dra.driver.diagnostics.drain.report import DrainedHolder, DrainReport, find_drained_card, plan_drain
 from kerf_dra.driver.diagnostics.errors import QueryError

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from textwrap import wrap
 
 import click
 
@@ -29,6 +28,7 @@ from kerf_dra.driver.cli.output import (
     make_printable,
     output_formats,
     print_document,
+    wrap_sentence,
 )
 from kerf_dra.driver.cli.terminal_pictures import draw_in_terminal
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
@@ -37,8 +37,6 @@ from kerf_dra.driver.diagnostics.defragmentation import Advice
 from kerf_dra.driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
 from kerf_dra.driver.partitions.card_pictures.card_picture import UnitState
 
-_WIDTH = 80
-"""Columns of sentences and legends: the width of a terminal that has not been resized."""
 _SIZES = 8
 """Sizes listed of each model: a model has seven profiles, and the whole card."""
 _GAINS = 3
@@ -99,10 +97,10 @@ def _lines(cluster: ClusterIndex, found: FragmentationReport, most: int) -> Iter
         yield from _advice(advice)
     if answer.no_advice:
         yield ""
-        yield from _wrapped(f"free only when claims end, not by recreating them elsewhere: {_list_sizes(answer)}")
+        yield from wrap_sentence(f"free only when claims end, not by recreating them elsewhere: {_list_sizes(answer)}")
     for unknown in answer.unknown_cards:
         yield ""
-        yield from _wrapped(f"shown by its counters only, because its geometry is unknown: {unknown}")
+        yield from wrap_sentence(f"shown by its counters only, because its geometry is unknown: {unknown}")
     yield from _counter_sets(cluster, found.counter_sets, most)
     if found.whole_devices:
         yield ""
@@ -115,11 +113,6 @@ def _list_sizes(answer: FragmentationReport) -> str:
     for each in answer.no_advice:
         sizes.setdefault(each.model, []).append(each.size)
     return "; ".join(f"{list_names(names, _SIZES)} of {model}" for model, names in sizes.items())
-
-
-def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    """Return a sentence in lines; names are never broken, because people copy them."""
-    return wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _list_capacities(pool: PoolFigures) -> str:
@@ -205,19 +198,19 @@ def _packing(answer: FragmentationReport) -> Iterator[str]:
         return
     if (more := found.packed - found.as_now) > 0:
         pods = format_count(found.fit_packed - found.fit_now, "more waiting pod")
-        yield from _wrapped(f"packed, {more} more of {found.units} units would be in use: {pods} would fit")
+        yield from wrap_sentence(f"packed, {more} more of {found.units} units would be in use: {pods} would fit")
     elif answer.packed_sizes:
         gains = [f"{each.packed} {each.size} of {each.model} instead of {each.as_now}" for each in answer.packed_sizes]
-        yield from _wrapped(f"packed, more would be free: {list_names(list(reversed(gains)), _GAINS)}")
+        yield from wrap_sentence(f"packed, more would be free: {list_names(list(reversed(gains)), _GAINS)}")
     else:
-        yield from _wrapped("packed in the order of publication, nothing more would fit")
+        yield from wrap_sentence("packed in the order of publication, nothing more would fit")
 
 
 def _advice(advice: Advice) -> Iterator[str]:
     if not advice.moves:
-        yield from _wrapped(f"{advice.size} of {advice.model} is free: {advice.device} on {advice.node}")
+        yield from wrap_sentence(f"{advice.size} of {advice.model} is free: {advice.device} on {advice.node}")
         return
-    heading = _wrapped(
+    heading = wrap_sentence(
         f"for one {advice.size} of {advice.model}, {advice.device} on {advice.node}, recreate "
         f"{format_count(len(advice.moves), 'claim')}; there is room for them elsewhere:"
     )

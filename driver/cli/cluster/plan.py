@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from textwrap import wrap
 
 import click
 
@@ -36,6 +35,7 @@ from kerf_dra.driver.cli.output import (
     output_formats,
     print_document,
     print_text,
+    wrap_sentence,
 )
 from kerf_dra.driver.cli.terminal_pictures import draw_in_terminal
 from kerf_dra.driver.controller.planned_classes import compile_classes
@@ -47,8 +47,6 @@ from kerf_dra.driver.diagnostics.plan import PLANNED, Headroom, PlacedCopy, Plan
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
 from kerf_dra.driver.runtime.documents.yaml_file import NotYamlError, parse_manifests
 
-_WIDTH = 80
-"""Columns of sentences, as in ``kerf why``."""
 _PASSED_OVER = 6
 """Documents without devices that are named where there are no others."""
 _CARDS = 8
@@ -182,7 +180,7 @@ def _lines(cluster: ClusterIndex, found: PlanReport, *, is_wide: bool) -> Iterat
         yield f"\nthis cluster ignores {', '.join(answer.unheeded)}: its API server drops the field"
     for text in (*(f"warning: {each}" for each in answer.warnings), *(f"note: {each}" for each in answer.notes)):
         yield ""
-        yield from wrap(text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        yield from wrap_sentence(text)
     if answer.unjudged:
         yield f"\n{answer.unjudged}"
     if answer.passed_over:

@@ -4,7 +4,6 @@ Pure functions. Names of others are made printable here; what has a color, ``cli
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from textwrap import wrap
 from typing import Final
 
 import click
@@ -13,7 +12,7 @@ from kerf_dra.api.model.names import list_names
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.cli.cluster.why import render_summary
 from kerf_dra.driver.cli.options.cluster import format_count
-from kerf_dra.driver.cli.output import format_table
+from kerf_dra.driver.cli.output import format_table, wrap_sentence
 from kerf_dra.driver.diagnostics.overview.claim_rows import ClaimRow, Idleness
 from kerf_dra.driver.diagnostics.overview.cluster_overview import ClusterOverview
 from kerf_dra.driver.diagnostics.times import format_seconds
@@ -95,11 +94,11 @@ def describe_row(row: ClaimRow, width: int) -> list[str]:
     kind = "pod" if row.subject.kind == "Pod" else "claim"
     state = f"{row.state}, {describe_idleness(row.idle)}" if row.idle is not None else row.state
     about = f"{kind} {row.subject.namespace}/{row.subject.name}: {state}, {pods}{where}{devices}"
-    lines = [] if row.why is not None and not row.devices else _wrap(to_one_line(about), width)
+    lines = [] if row.why is not None and not row.devices else wrap_sentence(to_one_line(about), width)
     if row.why is not None:
         lines += render_summary(row.why, width, is_short=width < _WIDE)
     elif row.waits:
-        lines += _wrap("why it waits is being found out; Enter asks at once", width)
+        lines += wrap_sentence("why it waits is being found out; Enter asks at once", width)
     return lines
 
 
@@ -116,7 +115,7 @@ def describe_free(overview: ClusterOverview, width: int) -> list[str]:
         *_describe_counter_sets(overview),
         *_describe_whole_devices(overview),
     ]
-    return [line for sentence in sentences for line in _wrap(sentence, width)]
+    return [line for sentence in sentences for line in wrap_sentence(sentence, width)]
 
 
 def _describe_sizes(overview: ClusterOverview) -> Iterator[str]:
@@ -175,7 +174,9 @@ def render_table(overview: ClusterOverview, width: int) -> Iterator[str]:
             yield from render_summary(row.why, width)
     if left := sum(row.why is None for row in overview.waiting):
         yield ""
-        yield from _wrap(f"{format_count(left, 'more claim')} waiting: `kerf why pods -A` says why each does", width)
+        yield from wrap_sentence(
+            f"{format_count(left, 'more claim')} waiting: `kerf why pods -A` says why each does", width
+        )
 
 
 def _list_nodes(row: ClaimRow) -> str:
@@ -189,13 +190,11 @@ def _list_devices(row: ClaimRow) -> str:
 def describe_forbidden(lists: Mapping[str, str], width: int) -> Iterator[str]:
     """Yield what may not be read, and why, in lines."""
     for plural, why in lists.items():
-        yield from _wrap(to_one_line(f"{plural} could not be read, so what they say is missing here: {why}"), width)
+        yield from wrap_sentence(
+            to_one_line(f"{plural} could not be read, so what they say is missing here: {why}"), width
+        )
 
 
 def style_lines(lines: Iterable[str], **style: str | bool) -> Iterator[str]:
     """Yield lines in a style of ``click.style``."""
     return (click.style(line, **style) for line in lines)  # type: ignore[arg-type]
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    return wrap(text, width, subsequent_indent=_GAP, break_long_words=False, break_on_hyphens=False)

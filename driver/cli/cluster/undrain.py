@@ -15,10 +15,9 @@ from kerf_dra.driver.cli.cluster.card_maintenances import (
     list_maintenances_of,
     name_maintenances,
     read_input,
-    wrap_sentence,
 )
 from kerf_dra.driver.cli.options.cluster import access_options, with_exit_codes
-from kerf_dra.driver.cli.output import OutputFormat, output_formats, print_document, print_text
+from kerf_dra.driver.cli.output import OutputFormat, output_formats, print_document, print_text, wrap_sentence
 from kerf_dra.driver.diagnostics.drain.report import find_drained_card
 from kerf_dra.driver.diagnostics.errors import QueryError
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from textwrap import wrap
 from typing import Final, NamedTuple
 
 import click
@@ -31,11 +30,13 @@ from kerf_dra.driver.cli.options.names import complete_objects
 from kerf_dra.driver.cli.output import (
     EXIT_DOES_NOT_FIT,
     EXIT_NO_ANSWER,
+    WIDTH,
     OutputFormat,
     make_printable,
     output_formats,
     print_document,
     print_text,
+    wrap_sentence,
 )
 from kerf_dra.driver.cli.terminal_pictures import draw_in_terminal
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
@@ -85,8 +86,6 @@ _CARDS: Final = 8
 """Cards listed for each group of nodes: as many as one node has. ``-o wide`` lists all, as it does names."""
 _NODES: Final = 6
 """Names of nodes listed for each group of them: a line."""
-_WIDTH: Final = 80
-"""Columns of sentences: the width of a terminal that was not resized. Tables and names may be wider."""
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": ("pod", "pods", "po"),
     "ResourceClaim": ("claim", "claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"),
@@ -201,13 +200,13 @@ def _list_idle(
     return 0 if report.is_known else EXIT_NO_ANSWER
 
 
-def render_idle(report: IdleReport, width: int = _WIDTH, *, is_wide: bool = False) -> Iterator[str]:
+def render_idle(report: IdleReport, width: int = WIDTH, *, is_wide: bool = False) -> Iterator[str]:
     """Yield the idle claims in lines: how many there are, each with its devices, and what to do about each;
     ``is_wide``: no list is cut short.
     """
     report, most = make_printable(report), sys.maxsize if is_wide else _NODES
     about = f"namespace {report.namespace}" if report.namespace else "all namespaces"
-    yield from _wrapped(f"{about}: {report.message}", width)
+    yield from wrap_sentence(f"{about}: {report.message}", width)
     for claim in report.claims:
         pods = f"pod {list_names(claim.pods, most)}" if claim.pods else "no pod"
         where = f" on {list_names(claim.nodes, most)}" if claim.nodes else ""
@@ -215,7 +214,7 @@ def render_idle(report: IdleReport, width: int = _WIDTH, *, is_wide: bool = Fals
         state = click.style(f"{part}idle for {format_seconds(claim.idle.seconds)}", fg="yellow")
         yield ""
         yield f"claim {claim.namespace}/{claim.name}: {state}, since {claim.idle.since}"
-        yield from _wrapped(f"{pods}{where}", width, "  ", "    ")
+        yield from wrap_sentence(f"{pods}{where}", width, "  ", "    ")
         yield from (f"    {device}" for device in claim.idle.devices)
         yield from _step(claim.next_step, width)
     if report.next_step:
@@ -252,7 +251,7 @@ def _ask(cluster: ClusterIndex, question: _Question, namespace: str) -> WhyRepor
 
 
 def render_answer(
-    cluster: ClusterIndex, answer: WhyReport | WorkloadReport, width: int = _WIDTH, *, is_wide: bool = False
+    cluster: ClusterIndex, answer: WhyReport | WorkloadReport, width: int = WIDTH, *, is_wide: bool = False
 ) -> Iterator[str]:
     """Yield the answer to a question in lines, with the cards that it is about; for the parameters see
     ``render_report``.
@@ -271,10 +270,12 @@ def render_answer(
     reports = answer.pods if isinstance(answer, WorkloadReport) else (answer,)
     if any(report.verdict in _ABOUT_NODES for report in reports) and (why := explain_unjudged(cluster)):
         yield ""
-        yield from _wrapped(why, width)
+        yield from wrap_sentence(why, width)
     for plural, why in cluster.state.forbidden_lists.items():
         yield ""
-        yield from _wrapped(to_one_line(f"{plural} could not be read, so what they say is missing here: {why}"), width)
+        yield from wrap_sentence(
+            to_one_line(f"{plural} could not be read, so what they say is missing here: {why}"), width
+        )
 
 
 def _draw_cards(cluster: ClusterIndex, answer: WhyReport, width: int, *, is_wide: bool) -> Iterator[str]:
@@ -305,7 +306,7 @@ def _split_pool(pool: str) -> tuple[str, str]:
     return driver, name
 
 
-def render_summary(answer: WhyReport, width: int = _WIDTH, *, is_short: bool = False) -> Iterator[str]:
+def render_summary(answer: WhyReport, width: int = WIDTH, *, is_short: bool = False) -> Iterator[str]:
     """Yield the verdict of a report, its most important cause, and the least that would have to end, or what to do.
 
     ``is_short``: of the cause there is the code only.
@@ -315,7 +316,7 @@ def render_summary(answer: WhyReport, width: int = _WIDTH, *, is_short: bool = F
     is_said = cause is not None and (is_short or cause.message == answer.message)
     yield from _headline(answer, cause if is_said else None, width)
     if cause is not None and not is_said:
-        yield from _wrapped(f"{cause.message} ({cause.code})", width, "  ", "    ")
+        yield from wrap_sentence(f"{cause.message} ({cause.code})", width, "  ", "    ")
     if answer.remedies:
         least = answer.remedies[0]
         yield from _step(f"it would fit if these claims ended on {least.node}: {_ending(least)}", width)
@@ -328,12 +329,12 @@ def _headline(answer: WhyReport, said: Cause | None, width: int) -> Iterator[str
     subject = answer.subject
     color = _COLORS[_EXITS[answer.verdict]]
     about = f"{'pod' if subject.kind == 'Pod' else 'claim'} {subject.namespace}/{subject.name}:"
-    first, *others = _wrapped(f"{about} {answer.message}" + (f" ({said.code})" if said else ""), width)
+    first, *others = wrap_sentence(f"{about} {answer.message}" + (f" ({said.code})" if said else ""), width)
     yield about + click.style(first.removeprefix(about), fg=color)
     yield from (click.style(line, fg=color) for line in others)
 
 
-def render_report(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = False) -> Iterator[str]:
+def render_report(answer: WhyReport, width: int = WIDTH, *, is_wide: bool = False) -> Iterator[str]:
     """Yield the report in lines, the sentences of which have at most ``width`` columns; ``is_wide``: no list is cut
     short. The texts of the report are made printable.
     """
@@ -360,10 +361,10 @@ def render_report(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = Fal
         cause.is_fault or answer.scheduler_says in cause.message for cause in answer.causes
     ):
         yield ""
-        yield from _wrapped(f"the scheduler says: {answer.scheduler_says}", width)
+        yield from wrap_sentence(f"the scheduler says: {answer.scheduler_says}", width)
     for text in (*(f"warning: {each}" for each in answer.warnings), *(f"note: {each}" for each in answer.notes)):
         yield ""
-        yield from _wrapped(text, width)
+        yield from wrap_sentence(text, width)
 
 
 def _claim(claim: ClaimState) -> Iterator[str]:
@@ -377,29 +378,17 @@ def _claim(claim: ClaimState) -> Iterator[str]:
 
 def _cause(cause: Cause, width: int) -> Iterator[str]:
     code = click.style(cause.code, bold=True)
-    first, *others = _wrapped(f"{cause.code}: {cause.message}", width)
+    first, *others = wrap_sentence(f"{cause.code}: {cause.message}", width)
     yield first.replace(cause.code, code, 1)
     yield from others
     yield from _step(cause.next_step, width)
 
 
 def _step(step: str, width: int) -> list[str]:
-    return _wrapped(step, width, "  -> ", "     ")
+    return wrap_sentence(step, width, "  -> ", "     ")
 
 
-def _wrapped(text: str, width: int = _WIDTH, first: str = "", others: str = "  ") -> list[str]:
-    """Return ``text`` in lines with these indents; names are never broken, because people copy them."""
-    return wrap(
-        text,
-        width,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def reason_lines(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = False) -> Iterator[str]:
+def reason_lines(answer: WhyReport, width: int = WIDTH, *, is_wide: bool = False) -> Iterator[str]:
     """Yield the obstacles by node, and what would help; ``is_wide``: no list is cut short."""
     for group in answer.groups:
         yield ""
@@ -416,12 +405,12 @@ def _group(group: NodeGroup, width: int, *, is_wide: bool) -> Iterator[str]:
     nodes = list_names(group.nodes, sys.maxsize if is_wide else _NODES)
     yield click.style(f"{format_count(len(group.nodes), 'node')}: {nodes}", bold=True)
     for reason in _join_requests(group.reasons):
-        yield from _wrapped(f"{_where(reason)}{reason.message}", width, "  ", "    ")
+        yield from wrap_sentence(f"{_where(reason)}{reason.message}", width, "  ", "    ")
         for miss in reason.near_misses:
             yield from _near_miss(miss, width)
     for one in group.in_the_way[:cards]:
         described = _in_the_way(one, with_node=len(group.nodes) > 1, is_wide=is_wide)
-        yield from _wrapped(described, width, "    ", "      ")
+        yield from wrap_sentence(described, width, "    ", "      ")
     if len(group.in_the_way) > cards:
         yield f"    and {format_count(len(group.in_the_way) - cards, 'card')} more; --output wide has them all"
 
@@ -446,7 +435,7 @@ def _near_miss(miss: NearMiss, width: int) -> Iterator[str]:
     for unmet in miss.unmet:
         has = ", ".join(f"{name} is {value}" for name, value in unmet.has.items())
         condition = " ".join(unmet.condition.split())
-        yield from _wrapped(
+        yield from wrap_sentence(
             condition + (f": {has}" if has else "") + f"  ({unmet.source})", width, "      ", "        "
         )
 
