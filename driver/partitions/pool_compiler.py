@@ -221,17 +221,15 @@ def _describe_use(
 ) -> Iterator[tuple[Partition, Device]]:
     """Yield the devices of a card with their taints and the ranks of what is in use.
 
-    ``ranked`` has the losses that they say; None: they say none.
+    ``ranked`` has the losses that they say; None: they say none. The devices of a card with more units than
+    ``MOST_GRADED_UNITS`` all have the rank 0, so that none is preferred.
     """
     card = compiled.card
-    is_graded = (
-        ranked is not None
-        and v.ATTRIBUTE_LOSS_RANK in compiled.vocabulary.attributes
-        and card.geometry.units <= MOST_GRADED_UNITS
-    )
+    if v.ATTRIBUTE_LOSS_RANK not in compiled.vocabulary.attributes or card.geometry.units > MOST_GRADED_UNITS:
+        ranked = None
     for spec, (partition, device) in zip(card.geometry.specs, compiled.devices.items(), strict=True):
         used = device
-        if ranked is not None and is_graded and (rank := _find_rank(card, spec, partition, ranked)):
+        if ranked is not None and (rank := _find_rank(card, spec, partition, ranked)):
             used = replace_fields(used, attributes={**used.attributes, v.ATTRIBUTE_LOSS_RANK: Attribute.of(rank)})
         if device.name in taints:
             used = replace_fields(used, taints=taints[device.name])

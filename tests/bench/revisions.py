@@ -71,9 +71,9 @@ class Subject:
 
 async def measure() -> list[Row]:
     """Raises ClickException when there is no other checkout."""
-    baseline = Path(os.environ.get(VARIABLE) or "none").resolve()
-    if not (baseline / "kerf_dra").is_dir():
-        raise click.ClickException(f"{VARIABLE} must be the root of another checkout, not {baseline}")
+    baseline = Path(os.environ.get(VARIABLE, "")).resolve()
+    if not os.environ.get(VARIABLE) or not (baseline / "kerf_dra").is_dir():
+        raise click.ClickException(f"set {VARIABLE} to the root of another checkout, in which kerf_dra is")
     async with AsyncExitStack() as stack:
         own, other = [
             await stack.enter_async_context(_running(checkout)) for checkout in (Path.cwd().resolve(), baseline)
@@ -84,7 +84,7 @@ async def measure() -> list[Row]:
                 for subject in (own, other) if number % 2 else (other, own):
                     await subject.burst(calls)
         await _measure_alone((own, other))
-    return [*_rows(own, other, f"{baseline.name}")]
+    return _rows(own, other, baseline.name)
 
 
 @asynccontextmanager
@@ -128,23 +128,17 @@ async def _measure_alone(subjects: Sequence[Subject]) -> None:
 
 
 def _rows(own: Subject, other: Subject, name: str) -> list[Row]:
-    every = [
-        *(
-            row
-            for calls in IN_FLIGHT
-            for row in (
-                (f"prepare, {calls} in flight", own.prepares[calls], other.prepares[calls]),
-                (
-                    f"  processor time with unprepare, {calls} in flight",
-                    own.processor[calls],
-                    other.processor[calls],
-                ),
-            )
-        ),
+    measured = []
+    for calls in IN_FLIGHT:
+        measured += [
+            (f"prepare, {calls} in flight", own.prepares[calls], other.prepares[calls]),
+            (f"  processor time with unprepare, {calls} in flight", own.processor[calls], other.processor[calls]),
+        ]
+    measured += [
         ("a claim alone, with all that follows: processor time", own.single, other.single),
         ("an idle second: processor time", own.idle, other.idle),
     ]
     return [
         Row(name=what, unit="ms", samples=samples, baseline_name=name, baseline=baseline)
-        for what, samples, baseline in every
+        for what, samples, baseline in measured
     ]

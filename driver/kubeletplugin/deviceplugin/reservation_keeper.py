@@ -61,7 +61,7 @@ class ReservationKeeper:
             except NotPublishedYetError:
                 problem = self._reported
             except KerfError as error:
-                problem = f"cannot list which devices are published and which claims have: {error}"
+                problem = f"cannot list the devices that are published, or those that claims have: {error}"
             is_waiting = bool(self._reservations.unconfirmed)
             if not is_waiting:
                 delays = self._settings.retry.delays()
