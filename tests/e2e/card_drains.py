@@ -1,7 +1,6 @@
 """The cards of a node that a test drains, and the pods that hold them."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,14 +110,3 @@ class Hooks:
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(mode)
         return path
-
-
-@asynccontextmanager
-async def draining(api: Api, namespace: Namespace, *deployments: str) -> AsyncIterator[Cards]:
-    """The cards, of which none is in maintenance afterwards; ``deployments`` are deleted then, those that are there."""
-    yield Cards(api, namespace)
-    for name in deployments:
-        if await api.find("apps/v1", "Deployment", name, namespace.name) is not None:
-            await api.delete("apps/v1", "Deployment", name, namespace.name)
-    for one in await api.list(KERF, "CardMaintenance"):
-        await api.delete(KERF, "CardMaintenance", one["metadata"]["name"])

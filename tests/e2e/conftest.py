@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from kerf_dra.driver.testing.nvml import NvidiaMachine
+from tests.e2e.card_drains import KERF, Cards
 from tests.e2e.hardware import StandInCards
 from tests.e2e.log_capture import KEPT, keep_logs_on_failure, note_failure
 from tests.e2e.namespace import Namespace
@@ -195,3 +196,22 @@ def machine(namespace: Namespace) -> NvidiaMachine:
     hardware = namespace.node.hardware
     assert isinstance(hardware, StandInCards)
     return hardware.machine
+
+
+@pytest.fixture(scope="module")
+async def reclaimer(kerf: Kerf, request: pytest.FixtureRequest) -> AsyncIterator[Kerf]:
+    """Kerf with the reclaimer, in the module's ``RECLAIM_MODE``."""
+    await kerf.start_reclaimer(getattr(request.module, "RECLAIM_MODE", "Report"))
+    yield kerf
+    await kerf.stop_reclaimer()
+
+
+@pytest.fixture
+async def cards(api: Api, namespace: Namespace, reclaimer: Kerf) -> AsyncIterator[Cards]:
+    """The cards, of which none is in maintenance afterwards, and none is held by a Deployment."""
+    assert reclaimer is not None
+    yield Cards(api, namespace)
+    for one in await api.list("apps/v1", "Deployment", namespace.name):
+        await api.delete("apps/v1", "Deployment", one["metadata"]["name"], namespace.name)
+    for one in await api.list(KERF, "CardMaintenance"):
+        await api.delete(KERF, "CardMaintenance", one["metadata"]["name"])

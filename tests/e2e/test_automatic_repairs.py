@@ -4,21 +4,21 @@ The cards are stand-ins for NVIDIA's, the reclaimer is in mode Act. A card that 
 and its maintenance says what to do.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Final
-
-import pytest
 
 from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.e2e import pods
-from tests.e2e.card_drains import KERF, Cards, deployment, draining
+from tests.e2e.card_drains import KERF, Cards, deployment
 from tests.e2e.hardware import ON_NVIDIA
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tools.realcluster.api import Api, Document
-from tools.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "count": 8}], options={})
+
+RECLAIM_MODE = "Act"
 
 pytestmark = ON_NVIDIA
 
@@ -29,20 +29,6 @@ MEMBERS: Final = {"web": 10, "limits": 6, "shared": 4}
 RESET: Final = 1
 BOOT: Final = 2
 """NVML_GPU_RECOVERY_ACTION_GPU_RESET and _NODE_REBOOT, which the driver wants after these Xids."""
-
-
-@pytest.fixture(scope="module")
-async def reclaimer(kerf: Kerf) -> AsyncIterator[Kerf]:
-    await kerf.start_reclaimer("Act")
-    yield kerf
-    await kerf.stop_reclaimer()
-
-
-@pytest.fixture
-async def cards(api: Api, namespace: Namespace, reclaimer: Kerf) -> AsyncIterator[Cards]:
-    assert reclaimer is not None
-    async with draining(api, namespace, *MEMBERS) as found:
-        yield found
 
 
 async def run_pods(namespace: Namespace, cards: Cards) -> Mapping[str, tuple[str, int]]:

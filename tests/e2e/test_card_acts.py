@@ -5,7 +5,7 @@ The cards are stand-ins for NVIDIA's: three H100, and an A100 that resets itself
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ import pytest
 
 from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.e2e import pods
-from tests.e2e.card_drains import KERF, Cards, Hooks, deployment, draining
+from tests.e2e.card_drains import KERF, Cards, Hooks, deployment
 from tests.e2e.hardware import ON_NVIDIA
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
@@ -36,20 +36,6 @@ pytestmark = ON_NVIDIA
 AMPERE: Final = "gpu-3"
 MEMBERS: Final = 9
 """As many pods as need two cards, which have seven partitions each."""
-
-
-@pytest.fixture(scope="module")
-async def reclaimer(kerf: Kerf) -> AsyncIterator[Kerf]:
-    await kerf.start_reclaimer()
-    yield kerf
-    await kerf.stop_reclaimer()
-
-
-@pytest.fixture
-async def cards(api: Api, namespace: Namespace, reclaimer: Kerf) -> AsyncIterator[Cards]:
-    assert reclaimer is not None
-    async with draining(api, namespace, "web") as found:
-        yield found
 
 
 def count_resets(machine: NvidiaMachine) -> list[int]:

@@ -4,13 +4,10 @@ Pods hold the cards by claims, by a shared claim and by ``limits``. A disruption
 others, and the reclaimer is killed in between.
 """
 
-from collections.abc import AsyncIterator
 from typing import Final
 
-import pytest
-
 from tests.e2e import pods
-from tests.e2e.card_drains import Cards, deployment, draining
+from tests.e2e.card_drains import Cards, deployment
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
@@ -26,20 +23,6 @@ DRAINED: Final = "gpu-0"
 SMALL = {"device": "gpu", "profile": "1g.10gb"}
 MEMBERS: Final = 12
 """As many pods as need two cards, which have seven partitions each."""
-
-
-@pytest.fixture(scope="module")
-async def reclaimer(kerf: Kerf) -> AsyncIterator[Kerf]:
-    await kerf.start_reclaimer()
-    yield kerf
-    await kerf.stop_reclaimer()
-
-
-@pytest.fixture
-async def cards(api: Api, namespace: Namespace, reclaimer: Kerf) -> AsyncIterator[Cards]:
-    assert reclaimer is not None
-    async with draining(api, namespace, "web", "small") as found:
-        yield found
 
 
 async def test_the_pods_of_one_card_move_and_those_of_the_others_notice_nothing(

@@ -5,7 +5,6 @@ fails, keeps the card from pods until ``kerf undrain``. The pods of the other ca
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,7 +12,7 @@ import anyio
 import pytest
 
 from tests.e2e import pods
-from tests.e2e.card_drains import Cards, Hooks, deployment, draining
+from tests.e2e.card_drains import Cards, Hooks, deployment
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
@@ -41,20 +40,6 @@ class Answer(NamedTuple):
     code: int
     text: str
     """Its output, as one line."""
-
-
-@pytest.fixture(scope="module")
-async def reclaimer(kerf: Kerf) -> AsyncIterator[Kerf]:
-    await kerf.start_reclaimer()
-    yield kerf
-    await kerf.stop_reclaimer()
-
-
-@pytest.fixture
-async def cards(api: Api, namespace: Namespace, reclaimer: Kerf) -> AsyncIterator[Cards]:
-    assert reclaimer is not None
-    async with draining(api, namespace, "web") as found:
-        yield found
 
 
 @pytest.fixture
